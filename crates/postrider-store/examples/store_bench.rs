@@ -1,6 +1,7 @@
 //! Measures the embedded store alone: `cargo run --release -p postrider-store --example store_bench`.
 //! Prints rates and the processor time of one delivery. No test depends on them.
-//! Arguments choose what to run: `accept`, `life`, `deep`, `held`, `finished`, `reopen`; all of it without any.
+//! Arguments choose what to run: `accept`, `life`, `tenants`, `deep`, `held`, `finished`, `reopen`; all of it
+//! without any.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -32,8 +33,12 @@ const WEBPUSH: ChannelKind = ChannelKind::new("webpush");
 
 impl Load {
     fn new(lanes: u32, dedup: bool) -> Self {
+        Self::of_tenants(1, lanes, dedup)
+    }
+
+    fn of_tenants(tenants: u32, lanes: u32, dedup: bool) -> Self {
         let lane = |n| LaneKey {
-            tenant: TenantId::new("bench"),
+            tenant: TenantId::new(&format!("bench-{}", n % tenants)),
             channel: WEBPUSH,
             provider: format!("https://push-{n}.example").into(),
             class: "transactional".into(),
@@ -225,10 +230,10 @@ fn record(number: u32) -> AttemptRecord {
 }
 
 /// Accept, lease and settle, all at once, over a backlog that stays.
-async fn life(lanes: u32, backlog: u64, jobs: u64) -> StoreResult<()> {
+async fn life(tenants: u32, lanes: u32, backlog: u64, jobs: u64) -> StoreResult<()> {
     let dir = tempfile::tempdir().map_err(io)?;
     let store = open(dir.path())?;
-    let load = Arc::new(Load::new(lanes, true));
+    let load = Arc::new(Load::of_tenants(tenants, lanes, true));
     preload(&store, &load, backlog).await?;
     let meter = Meter::start();
     let feeder = {
@@ -243,7 +248,8 @@ async fn life(lanes: u32, backlog: u64, jobs: u64) -> StoreResult<()> {
     let at_once = if lanes == 1 { 256 } else { 16 };
     drain(store.clone(), jobs / 256 * 256, at_once).await?;
     feeder.await.map_err(io)??;
-    meter.print(&format!("whole life, {lanes} lanes, {backlog} pending"), jobs);
+    let what = format!("whole life, {tenants} tenants, {lanes} lanes, {backlog} pending");
+    meter.print(&what, jobs);
     Ok(())
 }
 
@@ -351,12 +357,15 @@ async fn main() -> StoreResult<()> {
     }
     if runs("life") {
         for lanes in lane_counts(&asked) {
-            life(lanes, 1_000, 200_000).await?;
+            life(1, lanes, 1_000, 200_000).await?;
         }
+    }
+    if runs("tenants") {
+        life(1_000, 1_000, 1_000, 200_000).await?;
     }
     if runs("deep") {
         for lanes in lane_counts(&asked) {
-            life(lanes, 1_000_000, 200_000).await?;
+            life(1, lanes, 1_000_000, 200_000).await?;
         }
     }
     if runs("held") {

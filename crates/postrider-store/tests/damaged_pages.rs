@@ -299,3 +299,15 @@ async fn a_repair_saves_what_is_not_on_the_damaged_pages_and_lists_the_rest() {
     let counts = store.counts(None).await.unwrap();
     assert_eq!(counts.states.values().sum::<u64>(), sent.len() as u64);
 }
+
+#[tokio::test]
+async fn a_store_of_an_earlier_version_opens_although_its_new_index_cannot_be_made() {
+    let (dir, clock, all) = filled().await;
+    let conn = rusqlite::Connection::open(dir.path().join("postrider.db")).unwrap();
+    conn.execute_batch("DROP INDEX delivery_recipient").unwrap();
+    drop(conn);
+    damage(dir.path(), "delivery");
+    let store = open(dir.path(), &clock);
+    let sent = deliver_all(&store, &clock).await;
+    assert!(sent.len() * 10 > all.len() * 9, "{} of {}", sent.len(), all.len());
+}

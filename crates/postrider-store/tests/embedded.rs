@@ -154,10 +154,10 @@ async fn a_newer_layout_is_reported_as_such_and_nothing_is_changed() {
     open(dir.path()).close().await;
     database(dir.path()).pragma_update(None, "user_version", 99).unwrap();
     let error = EmbeddedStore::open(dir.path(), clock(), StoreOptions::default()).err().unwrap();
-    assert!(matches!(error, StoreError::NewerLayout { found: 99, known: 5 }), "{error:?}");
+    assert!(matches!(error, StoreError::NewerLayout { found: 99, known: 6 }), "{error:?}");
     assert_eq!(
         error.to_string(),
-        "the store has layout 99, and this version of Postrider knows layouts up to 5: a newer version \
+        "the store has layout 99, and this version of Postrider knows layouts up to 6: a newer version \
          wrote it; run that version, or restore a backup from before the upgrade"
     );
     let layout = database(dir.path()).pragma_query_value(None, "user_version", |row| row.get(0));
@@ -404,4 +404,24 @@ async fn a_store_that_was_taken_over_writes_nothing_more() {
     let messages: i64 =
         other.query_row("SELECT count(*) FROM message", [], |row| row.get(0)).unwrap();
     assert_eq!(messages, 1);
+}
+
+#[tokio::test]
+async fn a_recipient_is_found_without_reading_the_deliveries_of_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let mut one = message("acme", 1);
+    one.deliveries[0].recipient = Some("user-7".into());
+    let Admission::Accepted { deliveries, .. } = store.accept(vec![one]).await.unwrap().remove(0)
+    else {
+        panic!("refused")
+    };
+    // More than one page reads.
+    for _ in 0..21 {
+        store.accept((0..1_000).map(|_| message("acme", 1)).collect()).await.unwrap();
+    }
+    let filter = DeliveryFilter { recipient: Some("user-7".into()), ..DeliveryFilter::default() };
+    let page = store.deliveries(filter.clone()).await.unwrap();
+    assert_eq!(page.items.iter().map(|found| found.id).collect::<Vec<_>>(), deliveries);
+    assert!(store.dead_letters(filter).await.unwrap().items.is_empty());
 }

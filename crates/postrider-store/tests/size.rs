@@ -132,3 +132,25 @@ async fn a_damaged_page_does_not_stop_the_packing() {
     let after = pages(dir.path(), "delivery").0;
     assert!(after * 2 < before, "{after} of {before} bytes");
 }
+
+#[tokio::test]
+async fn a_shared_content_gives_its_room_back_when_the_last_delivery_is_final() {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = Arc::new(ManualClock::at(Timestamp(1_790_000_000_000)));
+    let store = open(dir.path(), &clock);
+    let content = format!(r#"{{"title":"{}"}}"#, "x".repeat(BODY));
+    let count = 3_000;
+    for _ in 0..count / 100 {
+        let new = (0..100).map(|_| {
+            let mut new = message("acme", 1);
+            new.deliveries.push(new.deliveries[0].clone());
+            new.content = content.as_str().into();
+            new
+        });
+        store.accept(new.collect()).await.unwrap();
+    }
+    deliver(&store, &clock, 2 * count).await;
+    let_it_work(&store, &clock).await;
+    let (bytes, content) = pages(dir.path(), "message");
+    assert!(bytes < 2 * content, "{bytes} bytes for {content} bytes of content");
+}

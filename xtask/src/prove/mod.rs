@@ -2,11 +2,13 @@
 //! prints its result or fails.
 
 mod backup;
+mod badpage;
 mod channels;
 mod demo;
 mod harm;
 mod kill;
 mod lanes;
+mod month;
 mod mutants;
 mod power;
 mod reader;
@@ -25,6 +27,11 @@ const PROOFS: &[Proof] = &[
         name: "backup",
         claim: "a backup under 1 000 accepts/s has everything, and sends nothing until it is released",
         run: backup::run,
+    },
+    Proof {
+        name: "badpage",
+        claim: "bad pages among a million pending: all others go on at 95 % of the rate (--pending N)",
+        run: badpage::run,
     },
     Proof {
         name: "channels",
@@ -50,6 +57,11 @@ const PROOFS: &[Proof] = &[
         name: "reader",
         claim: "a foreign reader held open for a minute under 500 accepts/s: p99 below 20 ms",
         run: reader::run,
+    },
+    Proof {
+        name: "month",
+        claim: "30 virtual days of one store: neither speed, memory nor file get worse (--messages N)",
+        run: month::run,
     },
     Proof {
         name: "sim",

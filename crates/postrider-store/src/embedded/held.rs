@@ -75,7 +75,7 @@ impl HeldDeliveries for EmbeddedStore {
 impl EmbeddedStore {
     fn all_lanes(&self) -> Vec<(u32, Arc<LaneKey>)> {
         let index = self.shared.index();
-        (0..).zip(index.names.iter().map(|(key, _)| key.clone())).collect()
+        index.named_lanes().map(|(lane, key)| (lane, key.clone())).collect()
     }
 
     async fn release_ids(

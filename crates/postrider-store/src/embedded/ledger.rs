@@ -65,14 +65,16 @@ impl Ledger for EmbeddedStore {
 
     async fn deliveries(&self, filter: DeliveryFilter) -> StoreResult<Page<Delivery, DeliveryId>> {
         self.shared.index().end_leases(self.shared.now().0);
-        self.shared.read(move |conn, shared| page(conn, shared, &filter, false)).await
+        self.shared.read(move |conn, shared| page(conn, shared, &filter, LedgerRows::All)).await
     }
 
     async fn dead_letters(
         &self,
         filter: DeliveryFilter,
     ) -> StoreResult<Page<Delivery, DeliveryId>> {
-        self.shared.read(move |conn, shared| page(conn, shared, &filter, true)).await
+        self.shared
+            .read(move |conn, shared| page(conn, shared, &filter, LedgerRows::DeadLetters))
+            .await
     }
 
     async fn replay(
@@ -82,8 +84,9 @@ impl Ledger for EmbeddedStore {
         how: Replay,
     ) -> StoreResult<u64> {
         let mut replayed = 0;
-        for chunk in self.choose(tenant, which).await?.chunks(CHUNK) {
-            let (chunk, how, from) = (chunk.to_vec(), how.clone(), replayed);
+        let mut chosen = self.choose(tenant, which).await?;
+        while let Some(chunk) = chosen.next_chunk().await? {
+            let (how, from) = (how.clone(), replayed);
             replayed += self.run_task(move |writer| writer.replay(&chunk, &how, from)).await?;
         }
         Ok(replayed)
@@ -91,8 +94,8 @@ impl Ledger for EmbeddedStore {
 
     async fn discard(&self, tenant: Option<&TenantId>, which: Selection) -> StoreResult<u64> {
         let mut discarded = 0;
-        for chunk in self.choose(tenant, which).await?.chunks(CHUNK) {
-            let chunk = chunk.to_vec();
+        let mut chosen = self.choose(tenant, which).await?;
+        while let Some(chunk) = chosen.next_chunk().await? {
             discarded += self.run_task(move |writer| writer.discard(&chunk)).await?;
         }
         Ok(discarded)
@@ -158,9 +161,11 @@ impl Ledger for EmbeddedStore {
             let (some, more) = self.run_task(move |writer| writer.prune(&retention)).await?;
             pruned += some;
             if !more || pruned >= PRUNE_CALL {
-                return Ok(pruned);
+                break;
             }
         }
+        while self.run_task(|writer| writer.collect_lanes()).await? {}
+        Ok(pruned)
     }
 
     fn health(&self) -> StoreHealth {
@@ -231,27 +236,60 @@ fn lone_body(conn: &Connection, id: MessageId, deliveries: u32) -> StoreResult<O
     Ok(value(conn, select, [order_key(id.0) as i64 + 1])?.flatten())
 }
 
-/// Newest first. Reads a bounded number of rows, whether they match or not.
-pub(crate) fn page(
+/// Which rows a page is made of, and in which order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LedgerRows {
+    All,
+    DeadLetters,
+    DeadLettersOldestFirst,
+}
+
+impl LedgerRows {
+    /// Takes the first sequence, the one behind the last, the number of rows, and the recipient if there is one.
+    fn query(self, by_recipient: bool) -> String {
+        let order = if self == Self::DeadLettersOldestFirst { "" } else { " DESC" };
+        let dead = match self {
+            Self::All => "",
+            _ if by_recipient => " AND EXISTS (SELECT 1 FROM dead_letter x WHERE x.seq = d.seq)",
+            _ => {
+                return format!(
+                    "{DELIVERY} JOIN dead_letter x ON x.seq = d.seq \
+                     WHERE x.seq >= ?1 AND x.seq < ?2 ORDER BY x.seq{order} LIMIT ?3"
+                );
+            }
+        };
+        let recipient = if by_recipient { " AND d.recipient = ?4" } else { "" };
+        format!(
+            "{DELIVERY} WHERE d.seq >= ?1 AND d.seq < ?2{recipient}{dead} ORDER BY d.seq{order} LIMIT ?3"
+        )
+    }
+}
+
+fn page(
     conn: &Connection,
     shared: &StoreShared,
     filter: &DeliveryFilter,
-    dead: bool,
+    rows: LedgerRows,
+) -> StoreResult<Page<Delivery, DeliveryId>> {
+    read_page(conn, shared, filter, rows, range(conn, filter)?)
+}
+
+/// Reads a bounded number of rows, whether they match or not.
+pub(crate) fn read_page(
+    conn: &Connection,
+    shared: &StoreShared,
+    filter: &DeliveryFilter,
+    which: LedgerRows,
+    (from, before): (u64, u64),
 ) -> StoreResult<Page<Delivery, DeliveryId>> {
     let limit = if filter.limit == 0 { SHOWN } else { filter.limit };
-    let (from, before) = range(conn, filter)?;
-    let query = match dead {
-        false => {
-            format!("{DELIVERY} WHERE d.seq >= ?1 AND d.seq < ?2 ORDER BY d.seq DESC LIMIT ?3")
-        }
-        true => format!(
-            "{DELIVERY} JOIN dead_letter x ON x.seq = d.seq \
-             WHERE x.seq >= ?1 AND x.seq < ?2 ORDER BY x.seq DESC LIMIT ?3"
-        ),
-    };
-    let mut select = conn.prepare_cached(&query).map_err(sql)?;
-    let mut rows =
-        select.query(params![from as i64, before as i64, READ_MAX as i64]).map_err(sql)?;
+    let mut select = conn.prepare_cached(&which.query(filter.recipient.is_some())).map_err(sql)?;
+    let (first, behind, most) = (from as i64, before as i64, READ_MAX as i64);
+    let mut rows = match &filter.recipient {
+        Some(recipient) => select.query(params![first, behind, most, &**recipient]),
+        None => select.query(params![first, behind, most]),
+    }
+    .map_err(sql)?;
     let mut page = Page { items: Vec::new(), next: None };
     let (mut looked_at, mut last) = (0, None);
     while let Some(row) = rows.next().map_err(sql)? {
@@ -274,7 +312,7 @@ pub(crate) fn page(
 }
 
 /// The range of sequences that can match the filter.
-fn range(conn: &Connection, filter: &DeliveryFilter) -> StoreResult<(u64, u64)> {
+pub(crate) fn range(conn: &Connection, filter: &DeliveryFilter) -> StoreResult<(u64, u64)> {
     let mut from = filter.since.map_or(0, order_key_at);
     let mut before = filter.until.map_or(i64::MAX as u64, order_key_at);
     if let Some(cursor) = filter.cursor {
@@ -331,4 +369,32 @@ fn oldest_pending(conn: &Connection, shared: &StoreShared) -> StoreResult<Option
         index.oldest.seq = found.or(last).unwrap_or(known.seq);
     }
     Ok(found.map(|seq| DeliveryId(from_order_key(seq, 0)).created_at()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::embedded::sql::schema::open_writer;
+
+    #[test]
+    fn a_recipient_is_found_by_an_index_in_every_list() {
+        let dir = tempfile::tempdir().unwrap();
+        let conn = open_writer(&dir.path().join("test.db"), 256).unwrap();
+        let lists = [LedgerRows::All, LedgerRows::DeadLetters, LedgerRows::DeadLettersOldestFirst];
+        for list in lists {
+            let query = format!("EXPLAIN QUERY PLAN {}", list.query(true));
+            let values = params![0, i64::MAX, 1, "user-7"];
+            let plan = all_rows(&conn, &query, values, |row| get::<String>(row, 3)).unwrap();
+            assert!(
+                plan[0].contains("INDEX delivery_recipient (recipient=? AND rowid"),
+                "{plan:?}"
+            );
+            let collects = |step: &String| step.contains("B-TREE") || step.contains("LIST");
+            assert!(!plan.iter().any(collects), "{plan:?}");
+            let query = format!("EXPLAIN QUERY PLAN {}", list.query(false));
+            let values = params![0, i64::MAX, 1];
+            let plan = all_rows(&conn, &query, values, |row| get::<String>(row, 3)).unwrap();
+            assert!(!plan.iter().any(collects), "{plan:?}");
+        }
+    }
 }

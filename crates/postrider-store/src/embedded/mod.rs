@@ -6,6 +6,7 @@
 
 pub mod backup;
 mod checkpoint;
+mod chosen;
 mod failure;
 mod folder;
 mod folder_report;

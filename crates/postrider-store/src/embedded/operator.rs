@@ -3,65 +3,15 @@
 
 use postrider_core::DeadReason;
 use postrider_core::policy::ttl::expires_at;
-use postrider_core::ports::store::{CancelResult, DeliveryFilter, Ledger, Replay, Selection};
+use postrider_core::ports::store::{CancelResult, Replay};
 
 use super::sql::prelude::*;
-use crate::embedded::EmbeddedStore;
 use crate::embedded::index::effects::{BodyRelease, ReplayedDelivery};
-use crate::embedded::ledger::page;
 use crate::embedded::sql::rows;
 use crate::progress::{DeliveryMark, is_held, paced};
 
 /// Rows of one transaction.
 pub(crate) const CHUNK: usize = 1_000;
-
-impl EmbeddedStore {
-    /// The ids of the chosen dead letters, oldest first.
-    pub(crate) async fn choose(
-        &self,
-        tenant: Option<&TenantId>,
-        which: Selection,
-    ) -> StoreResult<Vec<DeliveryId>> {
-        let mut chosen = match which {
-            Selection::Ids(ids) => {
-                let mut chosen = Vec::with_capacity(ids.len());
-                for id in ids {
-                    chosen.extend(self.delivery(tenant, id).await?.map(|delivery| delivery.id));
-                }
-                chosen
-            }
-            Selection::Filter(filter) => self.choose_matching(tenant, filter).await?,
-        };
-        chosen.sort_unstable();
-        chosen.dedup();
-        Ok(chosen)
-    }
-
-    async fn choose_matching(
-        &self,
-        tenant: Option<&TenantId>,
-        mut filter: DeliveryFilter,
-    ) -> StoreResult<Vec<DeliveryId>> {
-        match (tenant, &filter.tenant) {
-            (Some(ours), Some(asked)) if ours != asked => return Ok(Vec::new()),
-            (Some(ours), _) => filter.tenant = Some(ours.clone()),
-            (None, _) => {}
-        }
-        let most = if filter.limit == 0 { usize::MAX } else { filter.limit };
-        let mut chosen = Vec::new();
-        loop {
-            filter.limit = CHUNK.min(most - chosen.len());
-            let asked = filter.clone();
-            let page =
-                self.shared.read(move |conn, shared| page(conn, shared, &asked, true)).await?;
-            chosen.extend(page.items.iter().map(|delivery| delivery.id));
-            filter.cursor = page.next;
-            if page.next.is_none() || chosen.len() >= most {
-                return Ok(chosen);
-            }
-        }
-    }
-}
 
 impl Writer {
     /// The number of a tenant that has deliveries.
@@ -71,8 +21,7 @@ impl Writer {
 
     pub(crate) fn tenant_of(&self, lane: u32) -> StoreResult<u32> {
         let index = self.shared.index();
-        let named = index.names.get(lane as usize);
-        named.map(|(_, tenant)| *tenant).ok_or_else(|| damaged("the lane of a delivery"))
+        index.tenant_of(lane).ok_or_else(|| damaged("the lane of a delivery"))
     }
 
     pub(crate) fn replay(
@@ -131,6 +80,7 @@ impl Writer {
                 let erase = "UPDATE delivery SET target = NULL, body = NULL, alternatives = NULL \
                              WHERE seq = ?1";
                 run(&writer.conn, erase, [seq as i64])?;
+                writer.list_if_passed(seq, dead.changed)?;
                 if dead.siblings > 1 {
                     let body = BodyRelease { holds: 1, pending: 0, ..dead.body };
                     writer.effects.release(dead.message, body);
@@ -147,7 +97,7 @@ impl Writer {
         if taken == 0 {
             return Ok(None);
         }
-        let select = "SELECT d.lane, d.reason, d.message, m.ttl_s, m.deliveries, \
+        let select = "SELECT d.lane, d.reason, d.message, d.changed, m.ttl_s, m.deliveries, \
                       coalesce(length(CAST(d.target AS BLOB)), 0) \
                       + coalesce(length(CAST(d.body AS BLOB)), 0) AS bytes, \
                       coalesce(length(CAST(m.content AS BLOB)), 0) AS shared FROM delivery d \
@@ -171,6 +121,7 @@ impl Writer {
             lane,
             tenant,
             message: unsigned(row, "message")?,
+            changed: Timestamp(get(row, "changed")?),
             ttl_s: get(row, "ttl_s")?,
             siblings: get(row, "deliveries")?,
             bytes: get(row, "bytes")?,
@@ -249,6 +200,7 @@ impl Writer {
              body = NULL, alternatives = NULL WHERE seq = ?1",
             params![seq as i64, State::Cancelled.code(), now.0],
         )?;
+        self.list_if_passed(seq, now)?;
         let tenant = self.tenant_of(lane)?;
         let count = self.effects.counts_of(tenant);
         count.add(state, -1);
@@ -263,6 +215,7 @@ struct DeadLetterRow {
     lane: u32,
     tenant: u32,
     message: u64,
+    changed: Timestamp,
     ttl_s: u32,
     siblings: u32,
     /// The length of its own target and body.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use postrider_core::TenantId;
 use postrider_core::ports::store::{StoreError, StoreResult};
-use postrider_core::{LaneKey, TenantId};
 use rusqlite::Connection;
 use tokio::sync::mpsc;
 
@@ -20,9 +20,10 @@ use super::request_queue::RequestQueue;
 use super::requests::{SharedWrite, WriterRequest};
 use super::reserve::{self, DiskReserve};
 use super::shared::StoreShared;
+use super::sql::counts::CountJournal;
 use super::sql::dedup::DedupStore;
+use super::sql::lanes::LaneNumbers;
 use super::sql::pack::PackingPosition;
-use super::sql::rows::to_json;
 use super::sql::statement::{is_local, is_sync_failure, run, value};
 
 /// Requests that are taken before a transaction.
@@ -38,14 +39,15 @@ pub(crate) struct Writer {
     pub(crate) conn: Connection,
     pub(crate) shared: Arc<StoreShared>,
     pub(crate) dedup: DedupStore,
-    pub(crate) lanes: HashMap<Arc<LaneKey>, u32>,
+    pub(crate) lanes: LaneNumbers,
     pub(crate) tenants: HashMap<TenantId, u32>,
     /// The number of this run, which the database has while nobody else took it over.
-    run: u64,
+    pub(crate) run: u64,
     pub(crate) prune_from: u64,
     /// When to list expiries again.
     pub(crate) list_expiries_at: i64,
     pub(crate) packing: PackingPosition,
+    pub(crate) counts: CountJournal,
     /// After a failure: when to do the rest of the housekeeping again.
     chores_at: i64,
     pub(crate) reserve: DiskReserve,
@@ -63,18 +65,16 @@ impl Writer {
     pub(crate) fn new(
         conn: Connection,
         shared: Arc<StoreShared>,
-        dedup: DedupStore,
+        (lanes, dedup, counts): (LaneNumbers, DedupStore, CountJournal),
         checkpointer: Checkpointer,
         reserve: DiskReserve,
         run: u64,
     ) -> Self {
-        let (lanes, tenants) = {
+        let tenants = {
             let index = shared.index();
             let number = |i: usize| u32::try_from(i).unwrap_or(u32::MAX);
-            let lanes = index.names.iter().enumerate().map(|(i, (k, _))| (k.clone(), number(i)));
             let tenants = index.tenants.iter().enumerate();
-            let tenants = tenants.map(|(i, tenant)| (tenant.name.clone(), number(i)));
-            (lanes.collect(), tenants.collect())
+            tenants.map(|(i, tenant)| (tenant.name.clone(), number(i))).collect()
         };
         Self {
             conn,
@@ -86,6 +86,7 @@ impl Writer {
             prune_from: 0,
             list_expiries_at: 0,
             packing: PackingPosition::default(),
+            counts,
             chores_at: 0,
             reserve,
             free_pages: FreePages::default(),
@@ -248,10 +249,7 @@ impl Writer {
         let value = body(self)?;
         self.release_bodies()?;
         self.effects.rows += self.dedup.append(&self.conn, &self.effects.dedup)?;
-        let totals = self.write_totals()?;
-        if totals.is_empty() {
-            self.check_owner()?;
-        }
+        let totals = self.write_counts()?;
         run(&self.conn, "COMMIT", []).inspect_err(|error| {
             if is_sync_failure(error) {
                 // What the disk has now is not known, and a second try would not tell.
@@ -262,7 +260,7 @@ impl Writer {
     }
 
     /// Nothing is written once another server has opened the database, whatever became of the lock.
-    fn check_owner(&self) -> StoreResult<()> {
+    pub(crate) fn check_owner(&self) -> StoreResult<()> {
         let select = "SELECT value FROM meta WHERE key = 'epoch'";
         let owner: Option<i64> = value(&self.conn, select, [])?;
         if owner == Some(self.run as i64) {
@@ -288,36 +286,20 @@ impl Writer {
         Ok(())
     }
 
-    fn write_totals(&self) -> StoreResult<Vec<(u32, TenantTotals)>> {
-        let sums: Vec<_> = {
-            let index = self.shared.index();
-            let known = |tenant: u32| index.tenants.get(tenant);
-            let sum = |(&tenant, change): (&u32, _)| {
-                let old = known(tenant).map_or_else(TenantTotals::default, |t| t.totals.clone());
-                (tenant, old.plus(change))
-            };
-            self.effects.counts.iter().map(sum).collect()
-        };
-        for (tenant, totals) in &sums {
-            // With the check of the owner, which would cost more as a statement of its own.
-            let update = "UPDATE tenant SET counts = ?2 WHERE id = ?1 \
-                          AND (SELECT value FROM meta WHERE key = 'epoch') = ?3";
-            if run(&self.conn, update, (tenant, to_json(totals)?, self.run as i64))? == 0 {
-                self.check_owner()?;
-            }
-        }
-        Ok(sums)
-    }
-
     /// Applies to memory what is now on disk.
     fn apply(&mut self, effects: TransactionEffects, totals: Vec<(u32, TenantTotals)>) {
         let now = self.shared.now();
+        if !totals.is_empty() {
+            self.counts.note(self.counts.next(), totals.iter().map(|(tenant, _)| *tenant));
+        }
         let wakes = !effects.arrivals.is_empty()
             || !effects.replayed.is_empty()
             || effects.settling.iter().any(|(_, after)| after.is_some());
         {
             let mut index = self.shared.index();
-            index.names.extend(effects.new_lanes);
+            for (lane, key, tenant) in effects.new_lanes {
+                index.name_lane(lane, Some((key, tenant)));
+            }
             for name in effects.new_tenants {
                 index.tenants.push(name, TenantTotals::default());
             }
@@ -377,7 +359,10 @@ impl Writer {
 
     /// The transaction was rolled back: puts back what was taken out of memory for it.
     fn undo(&mut self, effects: TransactionEffects) {
-        for (key, _) in &effects.new_lanes {
+        for (lane, used) in effects.lanes_used.iter().rev() {
+            self.lanes.restore(*lane, *used);
+        }
+        for (_, key, _) in &effects.new_lanes {
             self.lanes.remove(key);
         }
         for name in &effects.new_tenants {
@@ -427,7 +412,12 @@ impl Writer {
             self.chores_at = (now + CHORES_PAUSE).0;
             false
         });
-        moving || listing || packing || shrinks
+        let adding = self.add_up_counts().unwrap_or_else(|error| {
+            tracing::warn!(%error, "counts could not be added up; will try again");
+            self.chores_at = (now + CHORES_PAUSE).0;
+            false
+        });
+        moving || listing || packing || adding || shrinks
     }
 }
 

@@ -25,13 +25,15 @@ use super::folder_report::free_bytes;
 use super::journal;
 use super::reserve::remove_if_there;
 use super::sql::schema::{LAYOUT, open_reader, version};
-use super::sql::statement::{all_rows, get, sql};
+use super::sql::statement::{all_rows, get, sql, value};
 use crate::SystemClock;
 
 const CACHE_KIB: u32 = 8 << 10;
 /// Pages that are copied between two reports of progress: 16 MiB.
 const STEP_PAGES: i32 = 4096;
 const PAGE: u64 = 4096;
+/// The first layout in which sums may lack changes.
+const COUNT_CHANGES_SINCE: u32 = 6;
 /// The copy until it is complete.
 const UNFINISHED: &str = "postrider.db.new";
 
@@ -117,7 +119,7 @@ fn copy_snapshot(
     if layout > LAYOUT {
         return Err(StoreError::NewerLayout { found: layout, known: LAYOUT });
     }
-    let (messages, pending) = counts(&source)?;
+    let (messages, pending) = counts(&source, layout)?;
     let pages: i64 =
         source.pragma_query_value(None, "page_count", |row| row.get(0)).map_err(sql)?;
     check_room(copy, pages.unsigned_abs() * PAGE)?;
@@ -146,11 +148,18 @@ fn copy_snapshot(
 }
 
 /// Messages and pending deliveries, of all tenants.
-fn counts(conn: &Connection) -> StoreResult<(u64, u64)> {
+fn counts(conn: &Connection, layout: u32) -> StoreResult<(u64, u64)> {
     let select = "SELECT coalesce(sum(json_extract(counts, '$.messages')), 0), (SELECT count(*) \
                   FROM delivery INDEXED BY pending WHERE due IS NOT NULL) FROM tenant";
     let found = all_rows(conn, select, [], |row| Ok((get::<i64>(row, 0)?, get::<i64>(row, 1)?)))?;
-    let (messages, pending) = found.first().copied().unwrap_or_default();
+    let (mut messages, pending) = found.first().copied().unwrap_or_default();
+    if layout >= COUNT_CHANGES_SINCE {
+        // What is not in the sums of the tenants yet.
+        let select = "SELECT coalesce(sum(json_extract(e.value, '$[1].m')), 0) \
+                      FROM count_change c, json_each(c.changes) e \
+                      JOIN tenant t ON t.id = json_extract(e.value, '$[0]') WHERE c.id > t.counted";
+        messages += value::<i64>(conn, select, [])?.unwrap_or(0);
+    }
     Ok((messages.unsigned_abs(), pending.unsigned_abs()))
 }
 

@@ -30,13 +30,14 @@ pub(super) fn rebuild(
         }
     }
     count(&new)?;
-    // The next start lists all expiries.
-    new.execute_batch("DELETE FROM meta WHERE key IN ('swept', 'young', 'packed')").map_err(sql)?;
+    // The next start lists all expiries, and the next prune looks at all deliveries.
+    let positions = "DELETE FROM meta WHERE key IN ('swept', 'young', 'packed', 'pruned')";
+    new.execute_batch(positions).map_err(sql)?;
     new.execute_batch("PRAGMA journal_mode = DELETE").map_err(sql)?;
     new.close().map_err(|(_, error)| sql(error))
 }
 
-/// Tenants and lanes are numbered without a gap, so those that are lost get a stand-in.
+/// Tenants are numbered without a gap, and every delivery has a lane, so what is lost gets a stand-in.
 fn renumber(new: &Connection) -> StoreResult<()> {
     let script = "
         CREATE TEMP TABLE named AS SELECT name, id FROM tenant UNION ALL
@@ -47,14 +48,10 @@ fn renumber(new: &Connection) -> StoreResult<()> {
           FROM named;
         DROP TABLE named;";
     new.execute_batch(script).map_err(sql)?;
-    let last: i64 = value(new, "SELECT coalesce(max(lane), -1) FROM delivery", [])?.unwrap_or(-1);
-    let known: i64 = value(new, "SELECT coalesce(max(id), -1) FROM lane", [])?.unwrap_or(-1);
-    for lane in 0..=last.max(known) {
-        let insert = "INSERT OR IGNORE INTO lane (id, tenant, channel, provider, class) \
-                      SELECT ?1, name, 'webhook', 'lost', 'lost' FROM tenant LIMIT 1";
-        run(new, insert, [lane])?;
-    }
-    Ok(())
+    let stand_ins = "INSERT OR IGNORE INTO lane (id, tenant, channel, provider, class) \
+                     SELECT DISTINCT d.lane, t.name, 'webhook', 'lost', 'lost' FROM delivery d \
+                     JOIN (SELECT name FROM tenant LIMIT 1) t";
+    run(new, stand_ins, []).map(drop)
 }
 
 /// Deletes deliveries that can never be sent, because their message or their lane is lost.

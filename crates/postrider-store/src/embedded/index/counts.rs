@@ -24,13 +24,29 @@ pub(crate) struct TenantTotals {
 }
 
 /// What one transaction adds and takes away. Arrays, because every delivery changes them.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct CountChange {
+    #[serde(rename = "m", default, skip_serializing_if = "is_zero")]
     pub(crate) messages: i64,
+    #[serde(rename = "b", default, skip_serializing_if = "is_zero")]
     pub(crate) bytes: i64,
+    #[serde(rename = "h", default, skip_serializing_if = "is_zero")]
     pub(crate) held: i64,
+    /// By the code of the state.
+    #[serde(rename = "s")]
     states: [i64; STATES],
+    /// By the code of the reason.
+    #[serde(rename = "d", default, skip_serializing_if = "are_zero")]
     dead: [i64; REASONS],
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's form")]
+fn is_zero(number: &i64) -> bool {
+    *number == 0
+}
+
+fn are_zero(numbers: &[i64; REASONS]) -> bool {
+    numbers.iter().all(is_zero)
 }
 
 impl CountChange {
@@ -147,10 +163,6 @@ impl TenantTable {
         let found = self.numbers.get(name).and_then(|number| self.all.get(*number));
         found.map_or_else(Load::default, TenantCounts::load)
     }
-}
-
-fn is_zero(number: &i64) -> bool {
-    *number == 0
 }
 
 fn add<K: Ord>(map: &mut BTreeMap<K, u64>, key: K, by: i64) {

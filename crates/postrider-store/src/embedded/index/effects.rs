@@ -43,7 +43,10 @@ pub(crate) type UncommittedKeys = HashMap<[u8; 16], (bool, DedupEntry)>;
 #[derive(Default)]
 pub(crate) struct TransactionEffects {
     pub(crate) dedup: UncommittedKeys,
-    pub(crate) new_lanes: Vec<(Arc<LaneKey>, u32)>,
+    /// Number, key, and number of the tenant.
+    pub(crate) new_lanes: Vec<(u32, Arc<LaneKey>, u32)>,
+    /// Lanes whose bound was raised, each with the old one.
+    pub(crate) lanes_used: Vec<(u32, u64)>,
     pub(crate) new_tenants: Vec<TenantId>,
     pub(crate) arrivals: Vec<Arc<StoredDelivery>>,
     pub(crate) replayed: Vec<ReplayedDelivery>,

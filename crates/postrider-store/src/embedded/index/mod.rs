@@ -2,11 +2,13 @@
 //! clock and no disk. One mutex guards it, and nobody holds that mutex while reading or writing the disk.
 //! Durable facts change here only after their commit.
 
+mod address_flags;
 pub(crate) mod cache;
 pub(crate) mod counts;
 pub(crate) mod delivery;
 pub(crate) mod effects;
 pub(crate) mod expiry;
+mod lane_names;
 pub(crate) mod lanes;
 mod quarantine;
 mod suspects;
@@ -22,6 +24,7 @@ use postrider_core::{AddressHash, DeliveryId, LaneId, LaneKey, TenantId, Timesta
 
 use crate::progress::DeliveryMark;
 use crate::work_signal::NextWork;
+use address_flags::AddressFlagSet;
 use cache::DeliveryCache;
 use counts::TenantTable;
 use delivery::{AddressFlags, StoredDelivery};
@@ -32,8 +35,8 @@ use suspects::CrashSuspects;
 #[derive(Default)]
 pub(crate) struct MemoryIndex {
     pub(crate) lanes: LaneWindows,
-    /// Lane keys by lane number, each with the number of its tenant.
-    pub(crate) names: Vec<(Arc<LaneKey>, u32)>,
+    /// Lane keys by lane number, each with the number of its tenant. Absent for a number that is free.
+    names: Vec<Option<(Arc<LaneKey>, u32)>>,
     pub(crate) tenants: TenantTable,
     pub(crate) cache: DeliveryCache,
     leases: HashMap<u64, TrackedLease>,
@@ -41,10 +44,10 @@ pub(crate) struct MemoryIndex {
     ends: BTreeSet<(i64, u64)>,
     next_token: u64,
     marks: HashMap<u64, DeliveryMark>,
-    /// Fingerprints of addresses that are gone.
-    gone: HashSet<u64>,
-    /// Fingerprints of addresses with strikes. The strikes themselves are on disk.
-    struck: HashSet<u64>,
+    /// By fingerprint: addresses that are gone.
+    gone: AddressFlagSet,
+    /// By fingerprint: addresses with strikes.
+    struck: AddressFlagSet,
     hasher: RandomState,
     /// The time of the last `ready` call.
     listed_at: i64,
@@ -138,12 +141,8 @@ impl MemoryIndex {
         }
     }
 
-    pub(crate) fn lane_key(&self, lane: u32) -> Option<&Arc<LaneKey>> {
-        self.names.get(lane as usize).map(|(key, _)| key)
-    }
-
     fn count_in_flight(&mut self, lane: u32, delivery: &StoredDelivery, by: i64) {
-        let tenant = self.names.get(lane as usize).map(|(_, tenant)| *tenant);
+        let tenant = self.tenant_of(lane);
         if let Some(tenant) = tenant.and_then(|tenant| self.tenants.get_mut(tenant)) {
             tenant.add_in_flight(delivery.progress.state, by);
         }
@@ -454,12 +453,12 @@ impl MemoryIndex {
         }
         let Some(key) = self.lane_key(lane) else { return false };
         let fingerprint = self.fingerprint(&key.tenant, hash);
-        self.gone.contains(&fingerprint) || self.struck.contains(&fingerprint)
+        self.gone.may_contain(fingerprint) || self.struck.may_contain(fingerprint)
     }
 
     /// Whether an address may have strikes; the disk knows for sure.
     pub(crate) fn may_be_struck(&self, tenant: &TenantId, hash: AddressHash) -> bool {
-        self.has_struck() && self.struck.contains(&self.fingerprint(tenant, hash))
+        self.has_struck() && self.struck.may_contain(self.fingerprint(tenant, hash))
     }
 
     pub(crate) fn has_struck(&self) -> bool {
@@ -481,6 +480,6 @@ impl MemoryIndex {
     }
 }
 
-fn set_flag(flagged: &mut HashSet<u64>, fingerprint: u64, flag: bool) {
-    let _ = if flag { flagged.insert(fingerprint) } else { flagged.remove(&fingerprint) };
+fn set_flag(flagged: &mut AddressFlagSet, fingerprint: u64, flag: bool) {
+    if flag { flagged.insert(fingerprint) } else { flagged.remove(fingerprint) }
 }

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use postrider_core::Message;
 use postrider_core::policy::ttl::expires_at;
 use postrider_core::ports::store::{Admission, Alternative, DedupKey, NewMessage};
-use postrider_core::{LaneKey, Message};
 
 use super::prelude::*;
 use crate::embedded::index::counts::TenantTotals;
@@ -142,9 +142,9 @@ impl Writer {
     ) -> StoreResult<()> {
         let new = &rows.new;
         let delivery = &new.deliveries[index];
-        let lane = self.lane(&delivery.lane)?;
         let message_seq = order_key(message.id.0);
         let seq = message_seq + 1 + index as u64;
+        let lane = self.lane(&delivery.lane, seq)?;
         let due = new.send_at.map_or(now, |at| at.max(now));
         let body = if new.deliveries.len() == 1 { Some(&*new.content) } else { None };
         let insert = "INSERT INTO delivery (seq, tail, message, lane, state, due, attempts, tries, \
@@ -210,23 +210,6 @@ impl Writer {
         Ok(Admission::Duplicate { message, deliveries })
     }
 
-    pub(crate) fn lane(&mut self, key: &Arc<LaneKey>) -> StoreResult<u32> {
-        if let Some(lane) = self.lanes.get(key) {
-            return Ok(*lane);
-        }
-        let tenant = self.tenant(&key.tenant)?;
-        let lane = u32::try_from(self.lanes.len()).unwrap_or(u32::MAX);
-        let channel = key.channel.name();
-        run(
-            &self.conn,
-            "INSERT INTO lane (id, tenant, channel, provider, class) VALUES (?1, ?2, ?3, ?4, ?5)",
-            params![lane, key.tenant.as_str(), channel, &*key.provider, &*key.class],
-        )?;
-        self.lanes.insert(key.clone(), lane);
-        self.effects.new_lanes.push((key.clone(), tenant));
-        Ok(lane)
-    }
-
     pub(crate) fn tenant(&mut self, name: &TenantId) -> StoreResult<u32> {
         if let Some(tenant) = self.tenants.get(name) {
             return Ok(*tenant);
@@ -234,7 +217,7 @@ impl Writer {
         let tenant = u32::try_from(self.tenants.len()).unwrap_or(u32::MAX);
         run(
             &self.conn,
-            "INSERT INTO tenant (id, name, counts) VALUES (?1, ?2, ?3)",
+            "INSERT INTO tenant (id, name, counts, counted) VALUES (?1, ?2, ?3, 0)",
             params![tenant, name.as_str(), to_json(&TenantTotals::default())?],
         )?;
         self.tenants.insert(name.clone(), tenant);

@@ -2,8 +2,10 @@
 //! a reader's.
 
 pub(crate) mod accept;
+pub(crate) mod counts;
 pub(crate) mod dedup;
 pub(crate) mod expiry;
+pub(crate) mod lanes;
 pub(crate) mod marks;
 pub(crate) mod open;
 pub(crate) mod pack;

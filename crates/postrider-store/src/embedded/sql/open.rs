@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use postrider_core::Clock;
 use postrider_core::model::id::order_key_at;
-use postrider_core::{ChannelKind, Clock, LaneKey};
 
 use super::prelude::*;
 use super::statement::is_local;
@@ -20,7 +20,9 @@ use crate::embedded::journal::check_before_open;
 use crate::embedded::problems::ProblemList;
 use crate::embedded::reserve::DiskReserve;
 use crate::embedded::shared::{REPAIR, StoreShared};
+use crate::embedded::sql::counts::CountJournal;
 use crate::embedded::sql::dedup::DedupStore;
+use crate::embedded::sql::lanes::LaneNumbers;
 use crate::embedded::sql::schema::open_writer;
 use crate::embedded::sql::strikes::{self, tenant_and_hash};
 use crate::embedded::sql::{expiry, marks};
@@ -47,10 +49,11 @@ pub(crate) fn open(
     let run = number_of_run(&conn)?;
     let mut index = MemoryIndex::new(limits, options.delivery_cache_bytes, run << 30);
     load_tenants(&conn, &mut index)?;
-    load_lanes(&conn, &mut index)?;
     let last_id = last_id(&conn, clock.now())?;
+    let lanes = LaneNumbers::load(&conn, &mut index, last_id)?;
     clock.start_after(newest_time(&conn, last_id));
     let (problems, now) = (ProblemList::default(), clock.now());
+    let counts = CountJournal::load(&conn, &mut index, &problems, now)?;
     load_gone(&conn, &mut index, &problems, now)?;
     strikes::load(&conn, &mut index, &problems, now)?;
     marks::count_crash(&conn, &InFlightLog::read_left(&folder.file(IN_FLIGHT)))?;
@@ -64,7 +67,9 @@ pub(crate) fn open(
         Arc::new(StoreShared::new(clock, index, ids, in_flight, problems, database.clone()));
     let (checkpointer, checkpoints) =
         Checkpointer::start(&database, reserve.journal_max(), shared.clone())?;
-    let mut writer = Writer::new(conn, shared, dedup, checkpointer, reserve, run);
+    let mut writer = Writer::new(conn, shared, (lanes, dedup, counts), checkpointer, reserve, run);
+    let pruned = value::<i64>(&writer.conn, "SELECT value FROM meta WHERE key = 'pruned'", [])?;
+    writer.prune_from = pruned.unwrap_or(0) as u64;
     writer.restore_reserve();
     Ok((writer, checkpoints))
 }
@@ -113,28 +118,6 @@ fn load_tenants(conn: &Connection, index: &mut MemoryIndex) -> StoreResult<()> {
         index.tenants.push(TenantId(name.into()), parse(&counts, "a tenant's counts")?);
     }
     Ok(())
-}
-
-fn load_lanes(conn: &Connection, index: &mut MemoryIndex) -> StoreResult<()> {
-    let select = "SELECT l.channel, l.provider, l.class, t.id, l.id FROM lane l \
-                  JOIN tenant t ON t.name = l.tenant ORDER BY l.id";
-    all_rows(conn, select, [], |row| {
-        let text = |column: usize| get::<String>(row, column);
-        let tenant: u32 = get(row, 3)?;
-        let owner = index.tenants.get(tenant).ok_or_else(|| damaged("a lane's tenant"))?;
-        let key = LaneKey {
-            tenant: owner.name.clone(),
-            channel: ChannelKind::parse(&text(0)?).ok_or_else(|| damaged("a lane's channel"))?,
-            provider: text(1)?.into(),
-            class: text(2)?.into(),
-        };
-        if get::<i64>(row, 4)? != index.names.len() as i64 {
-            return Err(damaged("the lanes are not numbered without a gap"));
-        }
-        index.names.push((Arc::new(key), tenant));
-        Ok(())
-    })
-    .map(drop)
 }
 
 fn load_gone(
@@ -237,7 +220,7 @@ fn load_lane_by_lane(conn: &Connection, index: &mut MemoryIndex) -> u64 {
     let select = "SELECT min(due), count(*), min(seq) FROM delivery INDEXED BY pending \
                   WHERE due IS NOT NULL AND lane = ?1 HAVING count(*) > 0";
     let mut oldest = u64::MAX;
-    for lane in 0..u32::try_from(index.names.len()).unwrap_or(u32::MAX) {
+    for lane in 0..index.lane_numbers_end() {
         let found = first_row(conn, select, [lane], |row| {
             Ok((get(row, 0)?, unsigned(row, 1)?, unsigned(row, 2)?))
         });

@@ -1,6 +1,7 @@
 //! Gives back the room of finished deliveries. A delivery that is final loses its address and body, but its
-//! row stays on its page, which then is mostly empty. So ranges of deliveries are written anew, densely, once
-//! most of them are final: a little between commits, and each range once, as a rule.
+//! row stays on its page, which then is mostly empty. So does a message whose content its deliveries share.
+//! Ranges of deliveries are therefore written anew, densely, once most of them are final: a little between
+//! commits, and each range once, as a rule.
 
 use std::time::Duration;
 
@@ -31,8 +32,12 @@ pub(crate) struct PackingPosition {
 struct PackingRange {
     first: u64,
     last: u64,
+    /// The message of the first delivery.
+    first_message: u64,
+    /// Deliveries, and messages whose content is shared.
     rows: u64,
     is_final: u64,
+    shared: u64,
     /// So many of them were final when the range was last written.
     was_final: u64,
 }
@@ -110,15 +115,29 @@ impl Writer {
     }
 
     fn write_anew(&mut self, range: PackingRange) -> StoreResult<()> {
-        let create = "CREATE TEMP TABLE IF NOT EXISTS packing AS SELECT * FROM delivery WHERE 0";
-        run(&self.conn, create, [])?;
-        let bounds = [range.first as i64, range.last as i64];
-        let copy = "INSERT INTO temp.packing SELECT * FROM delivery WHERE seq BETWEEN ?1 AND ?2 ORDER BY seq";
-        let copied = run(&self.conn, copy, bounds)?;
-        let deleted = run(&self.conn, "DELETE FROM delivery WHERE seq BETWEEN ?1 AND ?2", bounds)?;
-        let back = "INSERT INTO delivery SELECT * FROM temp.packing ORDER BY rowid";
-        let written = run(&self.conn, back, [])?;
-        run(&self.conn, "DELETE FROM temp.packing", [])?;
+        self.write_rows_anew("delivery", (range.first, range.last))?;
+        if range.shared > 0 {
+            self.write_rows_anew("message", (range.first_message, range.last))?;
+        }
+        Ok(())
+    }
+
+    fn write_rows_anew(&mut self, table: &str, (first, last): (u64, u64)) -> StoreResult<()> {
+        let create = format!(
+            "CREATE TEMP TABLE IF NOT EXISTS packing_{table} AS SELECT * FROM {table} WHERE 0"
+        );
+        run(&self.conn, &create, [])?;
+        let bounds = [first as i64, last as i64];
+        let copy = format!(
+            "INSERT INTO temp.packing_{table} SELECT * FROM {table} WHERE seq BETWEEN ?1 AND ?2 \
+             ORDER BY seq"
+        );
+        let copied = run(&self.conn, &copy, bounds)?;
+        let delete = format!("DELETE FROM {table} WHERE seq BETWEEN ?1 AND ?2");
+        let deleted = run(&self.conn, &delete, bounds)?;
+        let back = format!("INSERT INTO {table} SELECT * FROM temp.packing_{table} ORDER BY rowid");
+        let written = run(&self.conn, &back, [])?;
+        run(&self.conn, &format!("DELETE FROM temp.packing_{table}"), [])?;
         if copied != deleted || deleted != written {
             return Err(damaged("a range of finished deliveries"));
         }
@@ -155,23 +174,41 @@ impl Writer {
         was_final: u64,
     ) -> StoreResult<Option<PackingRange>> {
         let found = self.read_range(from, end, was_final)?;
-        Ok(found.filter(|range| range.rows == RANGE as u64))
+        Ok(found.filter(|range| range.rows - range.shared == RANGE as u64))
     }
 
     /// A range with a page that cannot be read is never worth it.
     fn read_range(&self, from: u64, end: u64, was_final: u64) -> StoreResult<Option<PackingRange>> {
-        let select = "SELECT seq, due IS NULL FROM delivery WHERE seq >= ?1 AND seq < ?2 \
+        let select = "SELECT seq, due IS NULL, message FROM delivery WHERE seq >= ?1 AND seq < ?2 \
                       ORDER BY seq LIMIT ?3";
         let found = scan(&self.conn, select, (from, end), RANGE, |row| {
-            Ok(Some((unsigned(row, 0)?, get::<bool>(row, 1)?)))
+            Ok(Some((unsigned(row, 0)?, get::<bool>(row, 1)?, unsigned(row, 2)?)))
         })?;
-        let (Some((first, _)), Some((last, _))) = (found.rows.first(), found.rows.last()) else {
+        let (Some(first), Some(last)) = (found.rows.first(), found.rows.last()) else {
             return Ok(None);
         };
-        let is_final = found.rows.iter().filter(|(_, is_final)| *is_final).count() as u64;
+        let (first, first_message, last) = (first.0, first.2, last.0);
+        let (shared, erased) = self.shared_contents(first_message, last)?;
+        let is_final =
+            found.rows.iter().filter(|(_, is_final, _)| *is_final).count() as u64 + erased;
         let was_final = if found.skipped.is_empty() { was_final } else { is_final };
-        let (first, last, rows) = (*first, *last, found.rows.len() as u64);
-        Ok(Some(PackingRange { first, last, rows, is_final, was_final }))
+        let rows = found.rows.len() as u64 + shared;
+        Ok(Some(PackingRange { first, last, first_message, rows, is_final, shared, was_final }))
+    }
+
+    /// How many messages of a range have deliveries that share their content, and of how many it is erased.
+    fn shared_contents(&self, first: u64, last: u64) -> StoreResult<(u64, u64)> {
+        let select = "SELECT count(*), count(*) FILTER (WHERE content IS NULL) FROM message \
+                      WHERE seq BETWEEN ?1 AND ?2 AND deliveries > 1";
+        let bounds = [first as i64, last as i64];
+        let found =
+            first_row(&self.conn, select, bounds, |row| Ok((unsigned(row, 0)?, unsigned(row, 1)?)));
+        match found {
+            Ok(found) => Ok(found.unwrap_or_default()),
+            // They stay as they are.
+            Err(error) if is_local(&error) => Ok((0, 0)),
+            Err(error) => Err(error),
+        }
     }
 
     /// A range of which much was pending when it was looked at last.

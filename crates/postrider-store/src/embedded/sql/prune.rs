@@ -1,5 +1,8 @@
-//! Deletes what is old and final, in small steps, so that commits never wait for long.
+//! Deletes what is old and final, in small steps, so that commits never wait for long. Each delivery is looked at
+//! once, when it is old enough. What is kept for longer is listed in `prune_later` with the time to look at it
+//! again; what is not final yet, or a dead letter, is listed when it becomes final or is discarded.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 use postrider_core::model::id::order_key_at;
@@ -8,10 +11,11 @@ use postrider_core::ports::store::{Retention, RetentionTimes, StoreError};
 use super::prelude::*;
 use super::scan::scan;
 use super::statement::is_local;
-use crate::embedded::sql::rows;
 
-/// Rows that one step reads.
-const PRUNE_STEP: usize = 4_000;
+/// Rows that one step reads, and deletes in one transaction.
+const PRUNE_STEP: usize = 1_000;
+/// Listed deliveries that one step reads, one by one.
+const LISTED_STEP: usize = 500;
 /// Dead letters that one step reads.
 const DISCARD_STEP: usize = 1_000;
 /// Rows that one call deletes.
@@ -78,84 +82,208 @@ impl Writer {
 
     /// One step. Returns how many deliveries were deleted, and whether there is more to read.
     pub(crate) fn prune(&mut self, retention: &Retention) -> StoreResult<(u64, bool)> {
+        self.look_again_if_new(retention)?;
         let latest = retention.latest_forgotten(self.shared.earliest());
-        let before = order_key_at(latest + Duration::from_millis(1));
-        let (old, next) = self.old_rows(self.prune_from, before, retention)?;
-        self.transact_surely(|writer| {
-            writer.save_last_id()?;
-            writer.save_time()
-        })?;
-        let pruned = self.prune_rows(&old)?;
-        self.prune_from = next.unwrap_or(0);
-        Ok((pruned, next.is_some()))
+        let before = order_key_at(latest + Duration::from_millis(1)).max(self.prune_from);
+        let (seen, next) = self.old_rows(self.prune_from, before, retention)?;
+        let position = next.unwrap_or(before);
+        let all = self.transact(|writer| {
+            writer.delete_rows(&seen.old)?;
+            writer.save_position(position, &seen.later)
+        });
+        let mut pruned = seen.old.len() as u64;
+        if all.is_err() {
+            let (some, mut later) = self.prune_rows(&seen.old)?;
+            later.extend(seen.later);
+            self.transact_surely(|writer| writer.save_position(position, &later))?;
+            pruned = some;
+        }
+        self.prune_from = position;
+        let (listed, more) = self.prune_listed(retention, latest)?;
+        pruned += listed;
+        Ok((pruned, more || next.is_some()))
     }
 
-    /// By halves if a row cannot be deleted, or if the disk is too full for all at once.
-    fn prune_rows(&mut self, old: &[FinishedRow]) -> StoreResult<u64> {
+    fn save_position(&mut self, position: u64, later: &[(i64, u64)]) -> StoreResult<()> {
+        self.save_last_id()?;
+        self.save_time()?;
+        self.list_for_later(later)?;
+        set_meta(&self.conn, "pruned", position as i64)
+    }
+
+    /// With other times than before, every delivery is looked at once more.
+    fn look_again_if_new(&mut self, retention: &Retention) -> StoreResult<()> {
+        let mut hasher = DefaultHasher::new();
+        format!("{retention:?}").hash(&mut hasher);
+        let now = (hasher.finish() >> 1) as i64;
+        let select = "SELECT value FROM meta WHERE key = 'retention'";
+        if value(&self.conn, select, [])? == Some(now) {
+            return Ok(());
+        }
+        self.transact_surely(|writer| {
+            set_meta(&writer.conn, "retention", now)?;
+            set_meta(&writer.conn, "pruned", 0)
+        })?;
+        self.prune_from = 0;
+        Ok(())
+    }
+
+    /// A delivery that the search has passed is final now.
+    pub(crate) fn list_if_passed(&mut self, seq: u64, changed: Timestamp) -> StoreResult<()> {
+        if seq < self.prune_from { self.list_for_later(&[(changed.0, seq)]) } else { Ok(()) }
+    }
+
+    fn list_for_later(&mut self, later: &[(i64, u64)]) -> StoreResult<()> {
+        let insert = "INSERT OR IGNORE INTO prune_later (at, seq) VALUES (?1, ?2)";
+        for (at, seq) in later {
+            run(&self.conn, insert, params![at, *seq as i64])?;
+        }
+        self.effects.rows += later.len() as u64;
+        Ok(())
+    }
+
+    /// Deletes what was listed and is old enough now.
+    fn prune_listed(
+        &mut self,
+        retention: &Retention,
+        latest: Timestamp,
+    ) -> StoreResult<(u64, bool)> {
+        let select = "SELECT at, seq FROM prune_later WHERE at <= ?1 ORDER BY at, seq LIMIT ?2";
+        let entry = |row: &Row<'_>| Ok((get::<i64>(row, 0)?, unsigned(row, 1)?));
+        let listed = all_rows(&self.conn, select, params![latest.0, LISTED_STEP as i64], entry)?;
+        if listed.is_empty() {
+            return Ok((0, false));
+        }
+        let mut seen = SeenRows::default();
+        for (_, seq) in &listed {
+            let (found, _) = self.old_rows(*seq, *seq + 1, retention)?;
+            let run = seen.old.len() as u64;
+            seen.old.extend(found.old.into_iter().map(|row| FinishedRow { run, ..row }));
+            seen.later.extend(found.later);
+        }
+        let (pruned, mut later) = self.prune_rows(&seen.old)?;
+        later.extend(seen.later);
+        self.transact_surely(|writer| {
+            let delete = "DELETE FROM prune_later WHERE at = ?1 AND seq = ?2";
+            for (at, seq) in &listed {
+                run(&writer.conn, delete, params![at, *seq as i64])?;
+            }
+            writer.effects.rows += listed.len() as u64;
+            writer.list_for_later(&later)
+        })?;
+        Ok((pruned, listed.len() == LISTED_STEP))
+    }
+
+    /// By halves if a row cannot be deleted, or if the disk is too full for all at once. Also returns those that
+    /// cannot be deleted, with the time from which to try again.
+    fn prune_rows(&mut self, old: &[FinishedRow]) -> StoreResult<(u64, Vec<(i64, u64)>)> {
         match self.transact_surely(|writer| writer.delete_rows(old)) {
-            Ok(()) => Ok(old.len() as u64),
+            Ok(()) => Ok((old.len() as u64, Vec::new())),
             Err(error) if !is_local(&error) && !is_too_much(&error, old) => Err(error),
             Err(error) if old.len() <= 1 => {
                 tracing::warn!(%error, "an old delivery cannot be deleted");
-                Ok(0)
+                let now = self.shared.now().0;
+                Ok((0, old.iter().map(|row| (now, row.seq)).collect()))
             }
             Err(_) => {
                 let (first, second) = old.split_at(old.len() / 2);
-                Ok(self.prune_rows(first)? + self.prune_rows(second)?)
+                let (mut pruned, mut failed) = self.prune_rows(first)?;
+                let rest = self.prune_rows(second)?;
+                pruned += rest.0;
+                failed.extend(rest.1);
+                Ok((pruned, failed))
             }
         }
     }
 
+    /// Neighbours are deleted by one statement.
     fn delete_rows(&mut self, old: &[FinishedRow]) -> StoreResult<()> {
-        let mut messages: Vec<(u64, u32)> = Vec::new();
+        for run_of_rows in old.chunk_by(|row, next| row.run == next.run) {
+            let [first, .., last] = run_of_rows else {
+                run_of_rows.iter().try_for_each(|row| self.delete_between(row, row, 1))?;
+                continue;
+            };
+            self.delete_between(first, last, run_of_rows.len())?;
+        }
         for row in old {
-            run(&self.conn, "DELETE FROM delivery WHERE seq = ?1", [row.seq as i64])?;
             let tenant = self.tenant_of(row.lane)?;
             self.effects.counts_of(tenant).add(row.state, -1);
-            messages.push((row.message, tenant));
-        }
-        messages.dedup();
-        for (message, tenant) in messages {
-            let gone = run(
-                &self.conn,
-                "DELETE FROM message WHERE seq = ?1 AND NOT EXISTS (SELECT 1 FROM delivery d \
-                 WHERE d.seq > message.seq AND d.seq <= message.seq + message.deliveries)",
-                [message as i64],
-            )?;
-            self.effects.counts_of(tenant).messages -= gone as i64;
         }
         self.effects.rows += old.len() as u64 * 2;
         Ok(())
     }
 
-    /// Leaves out what cannot be read.
+    fn delete_between(
+        &mut self,
+        first: &FinishedRow,
+        last: &FinishedRow,
+        count: usize,
+    ) -> StoreResult<()> {
+        let delete = "DELETE FROM delivery WHERE seq BETWEEN ?1 AND ?2";
+        let deleted = run(&self.conn, delete, [first.seq as i64, last.seq as i64])?;
+        if deleted != count {
+            return Err(damaged("old deliveries are not those that were read"));
+        }
+        let delete = "DELETE FROM message WHERE seq BETWEEN ?1 AND ?2 AND NOT EXISTS \
+                      (SELECT 1 FROM delivery d WHERE d.seq > message.seq \
+                      AND d.seq <= message.seq + message.deliveries) RETURNING tenant";
+        let bounds = [first.message as i64, last.message as i64];
+        let tenants = all_rows(&self.conn, delete, bounds, |row| {
+            let name = TenantId(get::<String>(row, 0)?.into());
+            self.tenant_number(&name)
+        })?;
+        for tenant in tenants {
+            self.effects.counts_of(tenant).messages -= 1;
+        }
+        Ok(())
+    }
+
+    /// Leaves out what cannot be read. Also returns where to go on.
     fn old_rows(
         &self,
         from: u64,
         before: u64,
         retention: &Retention,
-    ) -> StoreResult<(Vec<FinishedRow>, Option<u64>)> {
+    ) -> StoreResult<(SeenRows, Option<u64>)> {
         let now = self.shared.earliest();
-        let select = "SELECT d.seq, d.lane, d.state, d.message, d.due, d.changed, x.seq AS dead \
+        let latest = retention.latest_forgotten(now);
+        let select = "SELECT d.seq, d.lane, d.state, d.message, d.due, d.changed, x.seq \
                       FROM delivery d LEFT JOIN dead_letter x ON x.seq = d.seq \
                       WHERE d.seq >= ?1 AND d.seq < ?2 ORDER BY d.seq LIMIT ?3";
+        let (mut seen, mut run) = (SeenRows::default(), 0);
         let found = scan(&self.conn, select, (from, before), PRUNE_STEP, |row| {
-            let waiting = get::<Option<i64>>(row, "due")?.is_some();
-            let dead = get::<Option<i64>>(row, "dead")?.is_some();
+            let waiting = get::<Option<i64>>(row, 4)?.is_some();
+            let dead = get::<Option<i64>>(row, 6)?.is_some();
             if waiting || dead {
-                return Ok(None);
+                run += 1;
+                return Ok(None::<()>);
             }
-            let (lane, state) = (get(row, "lane")?, rows::state(row)?);
+            let (seq, lane, message) = (unsigned(row, 0)?, get(row, 1)?, unsigned(row, 3)?);
+            let state = State::from_code(get(row, 2)?);
+            let state = state.ok_or_else(|| damaged("a delivery's state"))?;
             let keep = self.retention_of(lane, retention)?.deliveries;
-            if Timestamp(get(row, "changed")?) > now - keep {
-                return Ok(None);
+            let changed = Timestamp(get(row, 5)?);
+            match changed > now - keep {
+                // As much later as this tenant keeps its deliveries longer than others.
+                true => {
+                    run += 1;
+                    seen.later.push((latest.0 + (changed + keep).0 - now.0, seq));
+                }
+                false => seen.old.push(FinishedRow { run, seq, lane, message, state }),
             }
-            let (seq, message) = (unsigned(row, "seq")?, unsigned(row, "message")?);
-            Ok(Some(FinishedRow { seq, lane, message, state }))
+            Ok(None)
         })?;
         self.shared.report_skipped("delivery", &found.skipped);
-        Ok((found.rows, found.next))
+        Ok((seen, found.next))
     }
+}
+
+/// What a step found.
+#[derive(Default)]
+struct SeenRows {
+    old: Vec<FinishedRow>,
+    /// Deliveries to look at again, each after a time.
+    later: Vec<(i64, u64)>,
 }
 
 /// Deleting takes room in the journal: on a full disk, fewer rows may fit.
@@ -165,8 +293,107 @@ fn is_too_much(error: &StoreError, rows: &[FinishedRow]) -> bool {
 
 /// A delivery that may be deleted.
 struct FinishedRow {
+    /// The same for rows that have no other row between them.
+    run: u64,
     seq: u64,
     lane: u32,
     message: u64,
     state: State,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use postrider_core::model::decision::Decision;
+    use postrider_core::ports::store::{AddressLearning, Ledger, Queue, Selection, Settlement};
+    use postrider_core::{Clock, DeadReason};
+
+    use super::*;
+    use crate::ManualClock;
+    use crate::conformance::message;
+    use crate::embedded::{EmbeddedStore, StoreOptions};
+
+    const DAY: Duration = Duration::from_secs(86_400);
+
+    async fn settle_all(store: &EmbeddedStore, decide: impl Fn(&TenantId) -> Decision) {
+        for lane in store.ready_lanes(10).await.unwrap() {
+            let leased = store.lease(lane.id, 10_000, DAY).await.unwrap();
+            let settle = |leased: postrider_core::ports::store::LeasedDelivery| Settlement {
+                delivery: leased.delivery,
+                token: leased.token,
+                attempts: Vec::new(),
+                decision: decide(&leased.message.tenant),
+                learned: AddressLearning::default(),
+            };
+            store.settle(leased.into_iter().map(settle).collect()).await.unwrap();
+        }
+    }
+
+    /// The position, and how many deliveries are listed for later.
+    async fn position(store: &EmbeddedStore) -> (u64, i64) {
+        let read = |writer: &mut Writer| {
+            let listed = value(&writer.conn, "SELECT count(*) FROM prune_later", [])?;
+            Ok((writer.prune_from, listed.unwrap_or(-1)))
+        };
+        store.run_task(read).await.unwrap()
+    }
+
+    async fn messages(store: &EmbeddedStore) -> u64 {
+        store.counts(None).await.unwrap().messages
+    }
+
+    #[tokio::test]
+    async fn what_is_kept_for_longer_is_not_read_again_before_its_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let clock = Arc::new(ManualClock::at(Timestamp(1_790_000_000_000)));
+        let open = || EmbeddedStore::open(dir.path(), clock.clone(), StoreOptions::default());
+        let store = open().unwrap();
+        for tenant in ["dead", "pending", "long", "short"] {
+            store.accept((0..50).map(|_| message(tenant, 1)).collect()).await.unwrap();
+        }
+        settle_all(&store, |tenant| match tenant.as_str() {
+            "dead" => Decision::DeadLetter(DeadReason::Permanent),
+            "pending" => Decision::Park { after: 10 * DAY },
+            _ => Decision::Done,
+        })
+        .await;
+        let mut retention = Retention::of(DAY);
+        let long = RetentionTimes { deliveries: 5 * DAY, dead_letters: None };
+        retention.tenants.insert(TenantId::new("long"), long);
+        clock.advance(2 * DAY);
+        assert_eq!(store.prune(&retention).await.unwrap(), 50, "those of the last tenant");
+        let (passed, listed) = position(&store).await;
+        assert!(passed >= order_key_at(clock.now() - DAY) && listed == 50, "{passed}, {listed}");
+        drop(store);
+        let store = open().unwrap();
+        assert_eq!(position(&store).await, (passed, listed), "also after a restart");
+        assert_eq!(store.discard(None, Selection::Filter(Default::default())).await.unwrap(), 50);
+        assert_eq!(position(&store).await.1, 100);
+        assert_eq!(store.prune(&retention).await.unwrap(), 50, "the dead letters");
+        clock.advance(4 * DAY);
+        assert_eq!(store.prune(&retention).await.unwrap(), 50, "those that are kept for longer");
+        assert_eq!(messages(&store).await, 50);
+        clock.advance(6 * DAY);
+        settle_all(&store, |_| Decision::Done).await;
+        clock.advance(2 * DAY);
+        assert_eq!(store.prune(&retention).await.unwrap(), 50, "what was pending");
+        assert_eq!((messages(&store).await, position(&store).await.1), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn a_shorter_retention_reaches_what_was_to_be_kept_for_longer() {
+        let dir = tempfile::tempdir().unwrap();
+        let clock = Arc::new(ManualClock::at(Timestamp(1_790_000_000_000)));
+        let store =
+            EmbeddedStore::open(dir.path(), clock.clone(), StoreOptions::default()).unwrap();
+        store.accept((0..50).map(|_| message("long", 1)).collect()).await.unwrap();
+        settle_all(&store, |_| Decision::Done).await;
+        let mut retention = Retention::of(DAY);
+        let long = RetentionTimes { deliveries: 50 * DAY, dead_letters: None };
+        retention.tenants.insert(TenantId::new("long"), long);
+        clock.advance(2 * DAY);
+        assert_eq!(store.prune(&retention).await.unwrap(), 0);
+        assert_eq!(store.prune(&Retention::of(DAY)).await.unwrap(), 50);
+    }
 }

@@ -113,11 +113,13 @@ struct WaitingKeys {
 
 pub(crate) type DeliveryResult = StoreResult<Option<(Arc<StoredDelivery>, AddressFlags)>>;
 
+/// In one read transaction, because each beginning costs as much as reading a row.
 pub(crate) fn read_deliveries(
     conn: &Connection,
     shared: &StoreShared,
     wanted: &[UnreadLease],
 ) -> Vec<DeliveryResult> {
+    let _transaction = conn.unchecked_transaction();
     let (has_gone, has_struck) = {
         let index = shared.index();
         (index.has_gone(), index.has_struck())

@@ -7,6 +7,7 @@ use std::time::Duration;
 use rusqlite::OpenFlags;
 
 use super::prelude::*;
+use super::statement::is_local;
 use super::upgrade::{LayoutStep, RowChange, bring_up_to_date};
 
 /// Each layout as a step from the previous one. A new store takes all steps, an older one those it lacks.
@@ -16,6 +17,7 @@ pub(crate) const STEPS: &[LayoutStep] = &[
     LOAD_AND_EXPIRY,
     LayoutStep::tables(STRIKES),
     LayoutStep::tables(KEY_RUNS_AND_PACKING),
+    LayoutStep::tables(BOUNDED_GROWTH),
 ];
 
 /// The layout that this version writes.
@@ -141,6 +143,17 @@ CREATE TABLE unpacked (
 CREATE INDEX unpacked_again ON unpacked (again);
 ";
 
+/// Finished deliveries to be deleted later (see `prune`). Changes of the counts of tenants, one row per
+/// transaction (see `counts`); `counted` is the last row that a tenant's counts contain. And `used`, a sequence
+/// that no delivery of a lane is beyond (see `lanes`).
+const BOUNDED_GROWTH: &str = "
+ALTER TABLE tenant ADD COLUMN counted INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE lane ADD COLUMN used INTEGER NOT NULL DEFAULT 0;
+CREATE TABLE count_change (id INTEGER PRIMARY KEY, changes TEXT NOT NULL);
+CREATE TABLE prune_later (
+  at INTEGER NOT NULL, seq INTEGER NOT NULL, PRIMARY KEY (at, seq)) WITHOUT ROWID;
+";
+
 /// A connection that may write; makes the tables if the file is new.
 pub(crate) fn open_writer(file: &Path, cache_kib: u32) -> StoreResult<Connection> {
     let conn = Connection::open(file).map_err(sql)?;
@@ -154,7 +167,22 @@ pub(crate) fn open_writer(file: &Path, cache_kib: u32) -> StoreResult<Connection
     conn.pragma_update(None, "secure_delete", "ON").map_err(sql)?;
     tune(&conn, cache_kib)?;
     bring_up_to_date(&conn)?;
+    make_recipient_index(&conn)?;
     Ok(conn)
+}
+
+/// Recipients are found by this index. Not one of the steps, because it reads all deliveries: with a damaged page
+/// the store opens without it, and finds recipients more slowly until it is repaired.
+fn make_recipient_index(conn: &Connection) -> StoreResult<()> {
+    let create = "CREATE INDEX IF NOT EXISTS delivery_recipient ON delivery (recipient) \
+                  WHERE recipient IS NOT NULL";
+    match run(conn, create, []) {
+        Err(error) if is_local(&error) => {
+            tracing::error!(%error, "the index of recipients cannot be made");
+            Ok(())
+        }
+        done => done.map(drop),
+    }
 }
 
 /// A connection that only reads.

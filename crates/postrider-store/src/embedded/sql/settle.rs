@@ -137,6 +137,9 @@ impl Writer {
         if new.state.is_pending() {
             return Ok(AfterSettle::Due(new.due.0));
         }
+        if new.reason.is_none() {
+            self.list_if_passed(delivery.seq, new.changed)?;
+        }
         let count = self.effects.counts_of(tenant);
         count.bytes -= delivery.target_bytes as i64;
         let bytes = delivery.message.content.len();
@@ -161,7 +164,7 @@ impl Writer {
         let Some((place, rest)) = delivery.alternatives.split_first() else {
             return Err(damaged("a delivery's other addresses"));
         };
-        let lane = self.lane(&place.lane)?;
+        let lane = self.lane(&place.lane, delivery.seq)?;
         let target = place.target.as_json();
         let update = "UPDATE delivery SET lane = ?2, target = ?3, hash = ?4, address = ?5, \
                       address_since = ?6, alternatives = ?7, state = ?8, due = ?9, attempts = 0, \

@@ -43,7 +43,7 @@ impl Writer {
             }
             StoreRecord::ApiKey(key) => self.insert_api_key(key),
             StoreRecord::SigningKey(key) => self.insert_signing_key(key),
-            StoreRecord::Lane(key) => self.lane(key).map(drop),
+            StoreRecord::Lane(key) => self.lane(key, 0).map(drop),
             StoreRecord::Address(address) => self.import_address(address),
             StoreRecord::GoneMark { tenant, hash } => {
                 let insert = "INSERT INTO gone (tenant, hash) VALUES (?1, ?2)";
@@ -130,7 +130,7 @@ impl Writer {
         bodies: &mut HashMap<u64, BodyHolds>,
     ) -> StoreResult<()> {
         let (seq, message) = (order_key(delivery.id.0), order_key(delivery.message.0));
-        let lane = self.lane(&delivery.lane)?;
+        let lane = self.lane(&delivery.lane, seq)?;
         let due = delivery.due.map(|due| if delivery.held { due.0 + HELD_MS } else { due.0 });
         self.insert_delivery_row(delivery, lane, due)?;
         if delivery.dead_letter {

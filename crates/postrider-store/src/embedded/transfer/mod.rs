@@ -32,8 +32,8 @@ impl StoreTransfer for EmbeddedStore {
                 Ok(whole(self.signing_keys().await?.into_iter().map(StoreRecord::SigningKey)))
             }
             RecordKind::Lane => {
-                let names = self.shared.index().names.clone();
-                Ok(whole(names.into_iter().map(|(key, _)| StoreRecord::Lane(key))))
+                let index = self.shared.index();
+                Ok(whole(index.named_lanes().map(|(_, key)| StoreRecord::Lane(key.clone()))))
             }
             RecordKind::IdempotencyKey => {
                 let from = export::key_after(after)?;

@@ -26,6 +26,11 @@ impl BloomFilter {
         self.words[line..line + LINE_WORDS].iter().zip(bits).all(|(word, mask)| word & mask == mask)
     }
 
+    #[cfg(test)]
+    pub(crate) fn bytes(&self) -> usize {
+        self.words.len() * 8
+    }
+
     /// One part of `size` bytes, the last one shorter; `None` behind the end.
     pub(crate) fn part(&self, number: usize, size: usize) -> Option<Vec<u8>> {
         let words = self.words.chunks(size / 8).nth(number)?;

@@ -6,7 +6,7 @@
 #[cfg(test)]
 mod cost;
 mod export;
-mod filter;
+pub(crate) mod filter;
 mod legacy;
 mod levels;
 mod list;
