@@ -67,8 +67,7 @@ pub(crate) fn run_world(plan: &Arc<HarmPlan>, kind: HarmRunKind) -> Result<HarmR
 
 async fn drive(plan: &Arc<HarmPlan>, kind: HarmRunKind, clock: &Arc<SimClock>) -> Result<HarmRun> {
     let store = Arc::new(MemoryStore::new(clock.clone()));
-    let mut limits = DispatchLimits::default();
-    limits.concurrency = plan.places();
+    let limits = DispatchLimits { concurrency: plan.places(), ..DispatchLimits::default() };
     let policies = Policies::new(Policy::new(Class::built_in(), limits));
     let lanes = Lanes::new(policies, clock.clone(), plan.seed);
     let network = SimNetwork::new(plan.clone(), kind, clock.clone());
