@@ -57,6 +57,7 @@ fn a_backup_under_load_has_everything_and_sends_nothing_until_it_is_released() -
     let data = shown(&new.path("data"));
     let restored = postrider_json(&["restore", &backup, "--data", &data, "--json"])?;
     ensure!(restored["held"] == manifest["pending"], "{restored} {manifest}");
+    ensure!(restored["messages"] == manifest["messages"], "{restored} {manifest}");
     new.start()?;
     let there = all_deliveries(new.server_at)?;
     let missing = before.iter().filter(|id| !there.contains(*id)).count();
