@@ -44,7 +44,7 @@ pub(super) fn pool(config: &Config) -> anyhow::Result<Pool> {
     Ok(Pool::new(network(config))?)
 }
 
-fn network(config: &Config) -> PoolConfig {
+pub(crate) fn network(config: &Config) -> PoolConfig {
     let network = &config.network;
     PoolConfig {
         allow_private_targets: network.allow_private_targets,

@@ -5,12 +5,14 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use postrider_channels::accounts::health::Finding;
+use postrider_channels::pool::raise_descriptor_limit;
 use postrider_store::FolderReport;
 
 use super::report::DoctorReport;
 use crate::client::Client;
 use crate::config::sections::NetworkSection;
 use crate::config::{Config, ConfigError, DEFAULT_FILE};
+use crate::serve::parts::network;
 
 const FREE_FAIL: u64 = 100 << 20;
 const FREE_WARN: u64 = 1 << 30;
@@ -32,6 +34,8 @@ pub(super) async fn examine(config: &Config, report: &mut DoctorReport) {
     let of_channels = config.channels.iter().flat_map(|channel| channel.examine_settings());
     of_channels.for_each(|finding| report.add(finding));
     report.add(judge_listen(config.server.listen, &look_at_address(config.server.listen).await));
+    let (files, connections) = (raise_descriptor_limit(), network(config).connections_that_fit());
+    report.add(judge_connections(connections, config.dispatch.concurrency, files));
     judge_network(&config.network).into_iter().for_each(|finding| report.add(finding));
 }
 
@@ -176,6 +180,18 @@ fn judge_listen(listen: SocketAddr, found: &ListenCheck) -> Finding {
     }
 }
 
+/// Calls that find no connection wait, whoever they are for.
+fn judge_connections(connections: usize, concurrency: usize, files: u64) -> Finding {
+    let found = format!("{connections} connections at once, {files} open files");
+    if connections >= concurrency {
+        return Finding::ok("connections", found);
+    }
+    let found = format!("{found}: fewer than the {concurrency} calls that dispatch allows");
+    let remedy = "raise the limit of open files (LimitNOFILE of systemd, ulimit -n) or \
+                  network.connections_total_max";
+    Finding::warn("connections", found, remedy)
+}
+
 fn judge_network(network: &NetworkSection) -> Vec<Finding> {
     let private = "callers can reach this machine's own network through the server";
     let risks = [
@@ -227,6 +243,12 @@ mod tests {
         ] {
             assert!(verdicts(&look).contains(&(check.to_owned(), verdict)), "{look:?}");
         }
+    }
+
+    #[test]
+    fn fewer_connections_than_calls_at_once_are_a_warning() {
+        let verdict = |connections| judge_connections(connections, 4_096, 1_024).verdict;
+        assert_eq!((verdict(768), verdict(4_096)), (Verdict::Warn, Verdict::Ok));
     }
 
     #[test]
