@@ -174,6 +174,11 @@ pub(crate) fn open_writer(file: &Path, cache_kib: u32) -> StoreResult<Connection
 /// Recipients are found by this index. Not one of the steps, because it reads all deliveries: with a damaged page
 /// the store opens without it, and finds recipients more slowly until it is repaired.
 fn make_recipient_index(conn: &Connection) -> StoreResult<()> {
+    let there = "SELECT EXISTS (SELECT 1 FROM sqlite_master WHERE name = 'delivery_recipient') \
+                 OR NOT EXISTS (SELECT 1 FROM delivery)";
+    if value::<bool>(conn, there, []).is_ok_and(|there| there == Some(false)) {
+        tracing::info!("the index of recipients is made, once; that can take a while");
+    }
     let create = "CREATE INDEX IF NOT EXISTS delivery_recipient ON delivery (recipient) \
                   WHERE recipient IS NOT NULL";
     match run(conn, create, []) {
