@@ -8,9 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use postrider_core::model::decision::{Decision, DecisionKind};
+use postrider_core::model::decision::Decision;
 use postrider_core::model::message::Envelope;
-use postrider_core::model::outcome::OutcomeKind;
 use postrider_core::ports::store::{
     AddressLearning, DedupKey, Ledger, NewDelivery, NewMessage, Queue, Retention, Settlement,
     StoreResult,
@@ -18,6 +17,7 @@ use postrider_core::ports::store::{
 use postrider_core::{
     AddressHash, AttemptRecord, ChannelKind, Clock, LaneKey, Target, TenantId, Timestamp,
 };
+use postrider_store::conformance::success;
 use postrider_store::{EmbeddedStore, ManualClock, StoreOptions, SystemClock};
 
 const BODY: &str = r#"{"title":"Shipped","body":"Order 91 is on its way to you and will arrive tomorrow between nine and noon. Leave a note for the driver if you are out.","url":"https://shop.example/orders/91","data":{"order":91,"items":[1,2,3]}}"#;
@@ -211,22 +211,7 @@ async fn drain(store: Arc<EmbeddedStore>, jobs: u64, at_once: usize) -> StoreRes
 }
 
 fn record(number: u32) -> AttemptRecord {
-    AttemptRecord {
-        number,
-        at: Timestamp(1_794_722_400_123),
-        latency_ms: 12,
-        outcome: OutcomeKind::Accepted,
-        decision: DecisionKind::Done,
-        status: Some(201),
-        code: None,
-        detail: None,
-        retry_after: None,
-        provider_id: None,
-        key: None,
-        next_at: None,
-        counted: true,
-        strike: None,
-    }
+    success(number, Timestamp(1_794_722_400_123))
 }
 
 /// Accept, lease and settle, all at once, over a backlog that stays.

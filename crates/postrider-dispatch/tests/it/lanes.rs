@@ -28,6 +28,21 @@ async fn to_target(fixture: &DispatchFixture, n: usize) -> DeliveryId {
         .await
 }
 
+/// A refusal that asks for hardly any pause.
+fn busy() -> Option<Outcome> {
+    Some(Outcome::RetryAfter { after: Duration::from_millis(10), scope: Scope::Target })
+}
+
+/// Two seconds in which all goes well.
+async fn twenty_per_second(fixture: &mut DispatchFixture) {
+    fixture.start();
+    for n in 0..40 {
+        to_target(fixture, n).await;
+        settle_down().await;
+        fixture.clock.advance(Duration::from_millis(50));
+    }
+}
+
 async fn state_of_lane(fixture: &DispatchFixture) -> LaneState {
     let lane = fixture.store.lanes(None, 9).await.unwrap().remove(0);
     fixture.lanes.report(&lane.key).state
@@ -326,15 +341,9 @@ async fn one_address_gets_no_more_than_its_rate_and_its_neighbours_do_not_wait()
 
 #[tokio::test]
 async fn complaints_of_single_addresses_slow_nobody_else_down() {
-    let busy = Some(Outcome::RetryAfter { after: Duration::from_millis(10), scope: Scope::Target });
     let mut fixture = DispatchFixture::new(vec![]);
-    fixture.start();
-    for n in 0..40_usize {
-        to_target(&fixture, n).await;
-        settle_down().await;
-        fixture.clock.advance(Duration::from_millis(50));
-    }
-    fixture.channel.then(vec![busy; 11]);
+    twenty_per_second(&mut fixture).await;
+    fixture.channel.then(vec![busy(); 11]);
     for n in 0..111 {
         to_target(&fixture, n).await;
     }
@@ -344,15 +353,9 @@ async fn complaints_of_single_addresses_slow_nobody_else_down() {
 
 #[tokio::test]
 async fn a_provider_that_complains_is_called_at_the_pace_that_it_takes() {
-    let busy = Some(Outcome::RetryAfter { after: Duration::from_millis(10), scope: Scope::Target });
     let mut fixture = DispatchFixture::new(vec![]);
-    fixture.start();
-    for n in 0..40_usize {
-        to_target(&fixture, n).await;
-        settle_down().await;
-        fixture.clock.advance(Duration::from_millis(50));
-    }
-    fixture.channel.then(vec![busy; 45]);
+    twenty_per_second(&mut fixture).await;
+    fixture.channel.then(vec![busy(); 45]);
     for n in 0..45 {
         // Many addresses: that is too much of ours, not a mood of theirs.
         to_target(&fixture, n).await;
@@ -378,15 +381,9 @@ async fn a_provider_that_complains_is_called_at_the_pace_that_it_takes() {
 
 #[tokio::test]
 async fn at_a_learned_pace_one_refusal_does_not_hold_up_its_address() {
-    let busy = Some(Outcome::RetryAfter { after: Duration::from_millis(10), scope: Scope::Target });
     let mut fixture = DispatchFixture::new(vec![]);
-    fixture.start();
-    for n in 0..40 {
-        to_target(&fixture, n).await;
-        settle_down().await;
-        fixture.clock.advance(Duration::from_millis(50));
-    }
-    fixture.channel.then(vec![busy; 45]);
+    twenty_per_second(&mut fixture).await;
+    fixture.channel.then(vec![busy(); 45]);
     for n in 0..45 {
         to_target(&fixture, n).await;
         settle_down().await;

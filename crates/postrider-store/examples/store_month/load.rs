@@ -7,16 +7,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use postrider_core::model::decision::{Decision, DecisionKind};
+use postrider_core::model::decision::Decision;
 use postrider_core::model::message::Envelope;
-use postrider_core::model::outcome::OutcomeKind;
 use postrider_core::ports::store::{
     AddressLearning, Admission, DedupKey, LeasedDelivery, NewDelivery, NewMessage, Queue,
     Settlement, StoreResult,
 };
-use postrider_core::{
-    AddressHash, AttemptRecord, ChannelKind, Clock, DeadReason, LaneKey, Target, TenantId,
-};
+use postrider_core::{AddressHash, ChannelKind, Clock, DeadReason, LaneKey, Target, TenantId};
+use postrider_store::conformance::success;
 use postrider_store::{EmbeddedStore, ManualClock};
 
 use crate::report::Samples;
@@ -202,22 +200,7 @@ fn settlement(leased: LeasedDelivery) -> Settlement {
     Settlement {
         delivery: leased.delivery,
         token: leased.token,
-        attempts: vec![AttemptRecord {
-            number: leased.tries + 1,
-            at: leased.message.created_at,
-            latency_ms: 12,
-            outcome: OutcomeKind::Accepted,
-            decision: DecisionKind::Done,
-            status: Some(200),
-            code: None,
-            detail: None,
-            retry_after: None,
-            provider_id: None,
-            key: None,
-            next_at: None,
-            counted: true,
-            strike: None,
-        }],
+        attempts: vec![success(leased.tries + 1, leased.message.created_at)],
         decision,
         learned: AddressLearning::default(),
     }

@@ -7,6 +7,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::messages::delivery_table;
 use super::prelude::*;
+use super::selection::{result, selection};
 
 const PAGE: usize = 500;
 
@@ -105,36 +106,12 @@ impl DeadFilterArgs {
 }
 
 impl DeadSelectionArgs {
-    /// The part of the request that selects dead letters. Selecting all of them needs `--all`.
     fn body(&self) -> Result<Map<String, Value>, CliError> {
-        let mut filter = Map::new();
-        for (name, value) in self.filter.fields() {
-            filter.extend(value.map(|value| (name.to_owned(), Value::from(value))));
-        }
-        let entry = match (self.ids.is_empty(), filter.is_empty(), self.all) {
-            (false, true, false) => ("ids".to_owned(), json!(self.ids)),
-            (true, false, false) | (true, true, true) => {
-                ("filter".to_owned(), Value::Object(filter))
-            }
-            (true, true, false) => {
-                return Err(CliError::Usage(
-                    "select dead letters by ids, by a filter, or with --all".to_owned(),
-                ));
-            }
-            _ => {
-                return Err(CliError::Usage("give only one of ids, a filter and --all".to_owned()));
-            }
-        };
-        Ok(Map::from_iter([entry]))
+        selection("dead letters", &self.ids, self.filter.fields(), self.all)
     }
 
-    /// The number of dead letters that were changed, and of ids that are not dead letters.
     fn result(&self, done: &Value, verb: &str) -> String {
-        let missing = (self.ids.len() as u64).saturating_sub(done.as_u64().unwrap_or(0));
-        match missing {
-            0 => format!("{done} {verb}"),
-            n => format!("{done} {verb}, {n} not found among the dead letters"),
-        }
+        result(&self.ids, done, verb, "not found among the dead letters")
     }
 }
 

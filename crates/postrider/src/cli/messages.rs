@@ -2,6 +2,7 @@
 
 use super::held;
 use super::prelude::*;
+use super::selection::DeliveryChoiceArgs;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum MessagesCommand {
@@ -34,23 +35,11 @@ pub(super) struct DeliveryFilterArgs {
     /// queued, sending, retrying, parked, sent, gone, expired, failed, cancelled, …
     #[arg(long)]
     state: Option<String>,
-    /// Only this channel, e.g. webhook
-    #[arg(long)]
-    channel: Option<String>,
-    #[arg(long)]
-    recipient: Option<String>,
-    /// msg_…
-    #[arg(long)]
-    message: Option<String>,
+    #[command(flatten)]
+    choice: DeliveryChoiceArgs,
     /// Only those that are held until they are released.
     #[arg(long)]
     held: bool,
-    /// Not older than this, e.g. 2026-11-15T06:00:00Z
-    #[arg(long)]
-    since: Option<String>,
-    /// Older than this.
-    #[arg(long)]
-    until: Option<String>,
     /// The `next` of the page before.
     #[arg(long)]
     cursor: Option<String>,
@@ -104,21 +93,14 @@ pub(super) async fn messages(command: MessagesCommand, session: ServerSession) -
 pub(super) async fn deliveries(command: DeliveriesCommand, session: ServerSession) -> CliResult {
     match command {
         DeliveriesCommand::List(filter) => {
-            let path = with_query(
-                "/v1/deliveries",
-                &[
-                    ("state", filter.state),
-                    ("channel", filter.channel),
-                    ("recipient", filter.recipient),
-                    ("message", filter.message),
-                    ("held", filter.held.then(|| "true".to_owned())),
-                    ("since", filter.since),
-                    ("until", filter.until),
-                    ("cursor", filter.cursor),
-                    ("limit", Some(filter.limit.to_string())),
-                ],
-            );
-            session.get(&path, delivery_table).await
+            let mut query = filter.choice.fields().to_vec();
+            query.extend([
+                ("state", filter.state),
+                ("held", filter.held.then(|| "true".to_owned())),
+                ("cursor", filter.cursor),
+                ("limit", Some(filter.limit.to_string())),
+            ]);
+            session.get(&with_query("/v1/deliveries", &query), delivery_table).await
         }
         DeliveriesCommand::Release(args) => held::release(args, session).await,
         DeliveriesCommand::Show { id } => {

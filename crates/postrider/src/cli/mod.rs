@@ -15,6 +15,7 @@ mod messages;
 mod migrate;
 mod output;
 mod prelude;
+mod selection;
 mod send;
 mod serve;
 mod settings;

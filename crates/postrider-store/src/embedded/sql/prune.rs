@@ -111,7 +111,8 @@ impl Writer {
         set_meta(&self.conn, "pruned", position as i64)
     }
 
-    /// With other times than before, every delivery is looked at once more.
+    /// With other times than before, every delivery is looked at once more. Another version may get another number for
+    /// the same times, which costs no more than that.
     fn look_again_if_new(&mut self, retention: &Retention) -> StoreResult<()> {
         let mut hasher = DefaultHasher::new();
         format!("{retention:?}").hash(&mut hasher);

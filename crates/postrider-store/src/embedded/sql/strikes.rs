@@ -107,14 +107,14 @@ impl Writer {
         Ok(())
     }
 
-    fn strike(
-        &mut self,
+    pub(crate) fn put_strike(
+        &self,
         tenant: &TenantId,
         hash: AddressHash,
-        struck: NewStrike,
+        strike: &Strike,
     ) -> StoreResult<()> {
-        let known = strikes_of(&self.conn, tenant, hash)?;
-        let strike = Strike::after(&known, struck.kind, self.shared.now());
+        let put = "INSERT OR REPLACE INTO strike (tenant, hash, kind, count, first, last, suspect) \
+                   VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
         let row = params![
             tenant.as_str(),
             hash.0,
@@ -122,14 +122,21 @@ impl Writer {
             strike.count,
             strike.first_at.0,
             strike.last_at.0,
-            strike.suspect || struck.suspect,
+            strike.suspect,
         ];
-        run(
-            &self.conn,
-            "INSERT OR REPLACE INTO strike (tenant, hash, kind, count, first, last, suspect) \
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
-            row,
-        )?;
+        run(&self.conn, put, row).map(drop)
+    }
+
+    fn strike(
+        &mut self,
+        tenant: &TenantId,
+        hash: AddressHash,
+        struck: NewStrike,
+    ) -> StoreResult<()> {
+        let known = strikes_of(&self.conn, tenant, hash)?;
+        let mut strike = Strike::after(&known, struck.kind, self.shared.now());
+        strike.suspect |= struck.suspect;
+        self.put_strike(tenant, hash, &strike)?;
         if struck.suspect {
             self.change_status(tenant, hash, (AddressStatus::Active, AddressStatus::Suspect))?;
         }

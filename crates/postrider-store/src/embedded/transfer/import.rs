@@ -52,18 +52,7 @@ impl Writer {
                 Ok(())
             }
             StoreRecord::Strike { tenant, hash, strike } => {
-                let insert = "INSERT INTO strike (tenant, hash, kind, count, first, last, suspect) \
-                              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
-                let row = params![
-                    tenant.as_str(),
-                    hash.0,
-                    strike.kind.code(),
-                    strike.count,
-                    strike.first_at.0,
-                    strike.last_at.0,
-                    strike.suspect,
-                ];
-                run(&self.conn, insert, row)?;
+                self.put_strike(tenant, *hash, strike)?;
                 self.effects.struck.insert((tenant.clone(), *hash), true);
                 Ok(())
             }

@@ -1,0 +1,68 @@
+//! What a command is for: ids, a filter, or everything.
+
+use super::prelude::*;
+
+/// The fields of a filter by their names in the API.
+pub(super) type FilterFields<const N: usize> = [(&'static str, Option<String>); N];
+
+/// Which deliveries, as `list` and `release` of `deliveries` take it.
+#[derive(Debug, Args)]
+pub(super) struct DeliveryChoiceArgs {
+    /// Only this channel, e.g. webhook
+    #[arg(long)]
+    channel: Option<String>,
+    #[arg(long)]
+    recipient: Option<String>,
+    /// msg_…
+    #[arg(long)]
+    message: Option<String>,
+    /// Not older than this, e.g. 2026-11-15T06:00:00Z
+    #[arg(long)]
+    since: Option<String>,
+    /// Older than this.
+    #[arg(long)]
+    until: Option<String>,
+}
+
+impl DeliveryChoiceArgs {
+    pub(super) fn fields(self) -> FilterFields<5> {
+        [
+            ("channel", self.channel),
+            ("recipient", self.recipient),
+            ("message", self.message),
+            ("since", self.since),
+            ("until", self.until),
+        ]
+    }
+}
+
+/// The part of a request that selects `what`. Selecting all needs `--all`.
+pub(super) fn selection<const N: usize>(
+    what: &str,
+    ids: &[String],
+    fields: FilterFields<N>,
+    all: bool,
+) -> Result<Map<String, Value>, CliError> {
+    let mut filter = Map::new();
+    for (name, value) in fields {
+        filter.extend(value.map(|value| (name.to_owned(), Value::from(value))));
+    }
+    let entry = match (ids.is_empty(), filter.is_empty(), all) {
+        (false, true, false) => ("ids".to_owned(), json!(ids)),
+        (true, false, false) | (true, true, true) => ("filter".to_owned(), Value::Object(filter)),
+        (true, true, false) => {
+            let text = format!("select {what} by ids, by a filter, or with --all");
+            return Err(CliError::Usage(text));
+        }
+        _ => return Err(CliError::Usage("give only one of ids, a filter and --all".to_owned())),
+    };
+    Ok(Map::from_iter([entry]))
+}
+
+/// How many were changed, and how many of the ids were not, because they `are_not` what was to be changed.
+pub(super) fn result(ids: &[String], done: &Value, verb: &str, are_not: &str) -> String {
+    match (ids.len() as u64).saturating_sub(done.as_u64().unwrap_or(0)) {
+        0 => format!("{done} {verb}"),
+        n => format!("{done} {verb}, {n} {are_not}"),
+    }
+}
