@@ -62,7 +62,6 @@ fn intake() -> MessageIntake {
         ],
         policies,
         b"hash key",
-        clock,
     )
     .with_templates(Arc::new(current))
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use postrider_core::model::decision::Decision;
-use postrider_core::ports::store::{AddressLearning, Settlement, Store};
+use postrider_core::ports::store::{AddressLearning, Consumer, Settlement};
 use postrider_core::{ChannelKind, ChannelTraits, Clock, LaneKey};
 
 use crate::attempt::DeliveryJob;
@@ -15,7 +15,7 @@ use crate::settler::{PendingSettlement, SettlementQueue};
 use crate::unsettled_limit::UnsettledLimit;
 
 pub(crate) struct DispatchContext {
-    pub(crate) store: Arc<dyn Store>,
+    pub(crate) consumer: Arc<dyn Consumer>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) unsettled: Arc<UnsettledLimit>,
     pub(crate) lanes: Arc<Lanes>,

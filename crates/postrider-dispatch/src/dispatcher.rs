@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider_core::ports::store::Store;
+use postrider_core::ports::store::Consumer;
 use postrider_core::{Channel, Clock};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinHandle, JoinSet};
@@ -21,7 +21,8 @@ use crate::unsettled_limit::UnsettledLimit;
 const SETTLE_AT_END: Duration = Duration::from_secs(5);
 
 pub struct DispatcherConfig {
-    pub store: Arc<dyn Store>,
+    /// The clock has to be that of its store.
+    pub consumer: Arc<dyn Consumer>,
     pub channels: Vec<Arc<dyn Channel>>,
     /// Also carries the classes and limits.
     pub lanes: Arc<Lanes>,
@@ -36,6 +37,7 @@ pub struct Dispatcher {
     stop: watch::Sender<bool>,
     leaser: JoinHandle<JoinSet<()>>,
     settler: JoinHandle<()>,
+    consumer: Arc<dyn Consumer>,
 }
 
 /// Tells whether a dispatcher still works.
@@ -59,13 +61,13 @@ impl Dispatcher {
         let unsettled = Arc::new(UnsettledLimit::new(policies.now().limits.unsettled_max()));
         let (sender, receiver) = mpsc::unbounded_channel();
         let settler = Settler {
-            store: config.store.clone(),
+            consumer: config.consumer.clone(),
             unsettled: unsettled.clone(),
             observer: config.observer.clone(),
             policies,
         };
         let context = DispatchContext {
-            store: config.store,
+            consumer: config.consumer.clone(),
             clock: config.clock,
             unsettled,
             lanes: config.lanes,
@@ -79,6 +81,7 @@ impl Dispatcher {
             stop,
             leaser: tokio::spawn(leaser.run(stopped)),
             settler: tokio::spawn(settler.run(receiver)),
+            consumer: config.consumer,
         }
     }
 
@@ -99,8 +102,15 @@ impl Dispatcher {
         format!("the task that {task} is gone: {how}")
     }
 
+    /// Ends at once, as with a crash: calls under way are cut off, and nothing is given back or written.
+    pub async fn kill(self) {
+        self.leaser.abort();
+        self.settler.abort();
+        let _ = (self.leaser.await, self.settler.await);
+    }
+
     /// Leases nothing more, lets calls under way end until the deadline, gives back the leases of those
-    /// that did not, and writes everything. True if every call ended by itself.
+    /// that did not, writes everything, and hands over to other workers. True if every call ended by itself.
     pub async fn drain(self, deadline: Duration) -> bool {
         let _ = self.stop.send(true);
         let Ok(mut tasks) = self.leaser.await else { return false };
@@ -109,6 +119,7 @@ impl Dispatcher {
         tasks.shutdown().await;
         // The last sender went with the tasks: the settler ends when all is written.
         let written = tokio::time::timeout(SETTLE_AT_END, self.settler).await;
+        self.consumer.close().await;
         in_time && written.is_ok()
     }
 }

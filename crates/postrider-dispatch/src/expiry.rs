@@ -19,7 +19,7 @@ pub(crate) async fn sweep(
     lease: Duration,
 ) -> Result<usize, StoreError> {
     let room = context.unsettled.room().min(SWEEP_MAX);
-    let expired = context.store.lease_expired(room, lease).await?;
+    let expired = context.consumer.lease_expired(room, lease).await?;
     let count = expired.len();
     context.unsettled.leased(count);
     let (policy, now) = (context.lanes.policies().now(), context.clock.now());

@@ -8,7 +8,7 @@ use std::time::Duration;
 use postrider_core::model::class::WhenOpen;
 use postrider_core::model::decision::Decision;
 use postrider_core::policy::probe_choice::keep_best;
-use postrider_core::ports::store::{ReadyLane, Store, StoreError};
+use postrider_core::ports::store::{Consumer, ReadyLane, StoreError};
 use postrider_core::{Channel, ChannelKind, Gate, LaneId, LaneKey, LaneState, Timestamp};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -38,7 +38,7 @@ const WAIT_MAX: Duration = Duration::from_secs(60);
 const STORE_PAUSE: Duration = Duration::from_millis(250);
 
 pub(crate) struct Leaser {
-    store: Arc<dyn Store>,
+    consumer: Arc<dyn Consumer>,
     channels: HashMap<ChannelKind, Arc<dyn Channel>>,
     /// As it was at the beginning of the round.
     policy: Arc<Policy>,
@@ -80,7 +80,7 @@ impl TurnResult {
 impl Leaser {
     pub(crate) fn new(context: Arc<DispatchContext>, channels: Vec<Arc<dyn Channel>>) -> Self {
         Self {
-            store: context.store.clone(),
+            consumer: context.consumer.clone(),
             channels: channels.into_iter().map(|c| (c.kind(), c)).collect(),
             policy: context.lanes.policies().now(),
             context,
@@ -92,7 +92,7 @@ impl Leaser {
 
     /// Runs until it is told to stop. Returns the tasks that are under way.
     pub(crate) async fn run(mut self, mut stopped: watch::Receiver<bool>) -> JoinSet<()> {
-        self.store.resume(None);
+        self.consumer.resume(None);
         while !has_ended(&stopped) {
             while self.tasks.try_join_next().is_some() {}
             let again = match self.round().await {
@@ -124,7 +124,7 @@ impl Leaser {
         let waking = self.scheduler.next_wake().map_or(WAIT_MAX, |at| at.since(now).min(WAIT_MAX));
         tokio::select! {
             biased;
-            () = self.store.wait_for_work(waking), if takes_lanes => {}
+            () = self.consumer.wait_for_work(waking), if takes_lanes => {}
             () = tokio::time::sleep(waking), if has_room && !takes_lanes => {}
             () = wakeups.gathered(), if has_room => {}
             () = wakeups.posted(), if has_room => {}
@@ -151,7 +151,7 @@ impl Leaser {
             turns += 1;
         }
         newcomers.retain(|lane| self.scheduler.hide(*lane));
-        newcomers.into_iter().for_each(|lane| self.store.suspend(lane, Timestamp::MAX));
+        newcomers.into_iter().for_each(|lane| self.consumer.suspend(lane, Timestamp::MAX));
         Ok(turns > 0 || swept > 0 || !all_listed)
     }
 
@@ -172,7 +172,7 @@ impl Leaser {
     fn wake_lanes(&mut self) {
         let policy = self.policy.clone();
         let terms = self.terms(&policy);
-        let resume = |lane| self.store.resume(Some(lane));
+        let resume = |lane| self.consumer.resume(Some(lane));
         for wakeup in self.context.lanes.wakeups.take() {
             match wakeup {
                 Wakeup::SlotsFree(provider) => self.scheduler.reopen(&provider, terms),
@@ -206,7 +206,7 @@ impl Leaser {
             if self.is_full() {
                 return Ok((newcomers, true));
             }
-            let listed = self.store.ready_lanes(LANES_ASKED).await?;
+            let listed = self.consumer.ready_lanes(LANES_ASKED).await?;
             let all = listed.len() < LANES_ASKED;
             let policy = self.policy.clone();
             let terms = self.terms(&policy);
@@ -223,7 +223,7 @@ impl Leaser {
             }
             // So that they do not hide those behind them.
             newcomers.retain(|lane| self.scheduler.hide(*lane));
-            newcomers.drain(..).for_each(|lane| self.store.suspend(lane, Timestamp::MAX));
+            newcomers.drain(..).for_each(|lane| self.consumer.suspend(lane, Timestamp::MAX));
         }
         Ok((newcomers, false))
     }
@@ -245,7 +245,7 @@ impl Leaser {
         let hidden = self.scheduler.end(turn, route.provider, result.leased, result.end, terms);
         match result.waits_until {
             Some(until) => self.suspend(id, key, until),
-            None if hidden => self.store.resume(Some(id)),
+            None if hidden => self.consumer.resume(Some(id)),
             None => {}
         }
         Ok(())
@@ -255,11 +255,11 @@ impl Leaser {
         let is_too_many = self.suspended.len() >= SUSPENDED_MAX && !self.suspended.contains(&key);
         if is_too_many {
             let soon = self.context.clock.now() + LOOK_AGAIN;
-            return self.store.suspend(id, until.min(soon));
+            return self.consumer.suspend(id, until.min(soon));
         }
         let origins = self.context.lanes.origins(&key);
         self.suspended.insert(key, id, origins);
-        self.store.suspend(id, until);
+        self.consumer.suspend(id, until);
     }
 
     async fn try_to_send(
@@ -273,7 +273,7 @@ impl Leaser {
         match self.context.lanes.admit(&entry.key, route, entry.priority, want) {
             Ok(permit) => self.send(entry, work, permit).await,
             Err(refusal) if leaves(&work.class, refusal.state) => {
-                let leased = self.store.lease(entry.id, want, self.policy.limits.lease).await?;
+                let leased = self.consumer.lease(entry.id, want, self.policy.limits.lease).await?;
                 let count = leased.len();
                 self.context.unsettled.leased(count);
                 settle_as_class_says(&work, leased, refusal.state);
@@ -297,7 +297,7 @@ impl Leaser {
         };
         let (asked, lease) = (permit.calls(), self.policy.limits.lease);
         let looked_at = if permit.probes() { asked.max(PROBES_FROM) } else { asked };
-        let mut leased = self.store.lease(entry.id, looked_at, lease).await?;
+        let mut leased = self.consumer.lease(entry.id, looked_at, lease).await?;
         context.unsettled.leased(leased.len());
         if permit.probes() {
             let now = context.clock.now();

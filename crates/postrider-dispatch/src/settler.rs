@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider_core::ports::store::{SettleResult, Settlement, Store, StoreError};
+use postrider_core::ports::store::{Consumer, SettleResult, Settlement, StoreError};
 use postrider_core::{AddressHash, LaneKey, Timestamp};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -25,7 +25,7 @@ pub(crate) struct PendingSettlement {
 }
 
 pub(crate) struct Settler {
-    pub(crate) store: Arc<dyn Store>,
+    pub(crate) consumer: Arc<dyn Consumer>,
     pub(crate) unsettled: Arc<UnsettledLimit>,
     pub(crate) observer: Arc<dyn Observer>,
     pub(crate) policies: Arc<Policies>,
@@ -78,30 +78,33 @@ impl Settler {
         .await;
     }
 
+    /// Writes the batch. What cannot be written is tried again alone, so that the rest need not wait for it.
     async fn write(&self, batch: &mut Vec<PendingSettlement>) {
         let mut pause = RETRY_FIRST;
-        let results = loop {
+        while !batch.is_empty() {
             let settlements = batch.iter().map(|p| p.settlement.clone()).collect();
-            match self.store.settle(settlements).await {
-                Ok(results) => break results,
-                Err(StoreError::Closed) => {
+            let results = self.consumer.settle(settlements).await;
+            let (mut written, mut trouble) = (Vec::with_capacity(batch.len()), None);
+            for (pending, result) in std::mem::take(batch).into_iter().zip(results) {
+                match result {
+                    Ok(result) => written.push((pending, result)),
                     // What was not written is due again at the next start.
-                    self.unsettled.settled(batch.len());
-                    batch.clear();
-                    return;
-                }
-                Err(error) => {
-                    self.unsettled.hold();
-                    self.observer.store_trouble("settle", &error);
-                    tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(RETRY_MAX);
+                    Err(StoreError::Closed) => self.unsettled.settled(1),
+                    Err(error) => {
+                        batch.push(pending);
+                        trouble = Some(error);
+                    }
                 }
             }
-        };
-        self.unsettled.settled(batch.len());
-        self.observer.in_flight(self.unsettled.unsettled());
-        for (pending, result) in batch.drain(..).zip(results) {
-            self.tell(&pending, result);
+            self.unsettled.settled(written.len());
+            self.observer.in_flight(self.unsettled.unsettled());
+            written.iter().for_each(|(pending, result)| self.tell(pending, *result));
+            if let Some(error) = trouble {
+                self.unsettled.hold();
+                self.observer.store_trouble("settle", &error);
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(RETRY_MAX);
+            }
         }
     }
 

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::oracle::{CallerAnswer, DeliveryRecord, check};
 use crate::plan::{PlannedCrash, PlannedMessage, SimAction};
-use crate::process::{SimProcess, number};
+use crate::process::{SimProcess, SimWorker, number};
 use crate::world::World;
 
 /// Why a process ended.
@@ -53,7 +53,7 @@ impl<'a> PlanDriver<'a> {
         Self { world, process, next_action }
     }
 
-    pub(crate) async fn drive(self) -> Result<ProcessEnd> {
+    pub(crate) async fn drive(mut self) -> Result<ProcessEnd> {
         while let Some((at, action)) = self.world.plan.actions.get(*self.next_action) {
             if let Some(end) = self.pass_until(*at).await {
                 return Ok(end);
@@ -80,7 +80,7 @@ impl<'a> PlanDriver<'a> {
         take_end(self.world)
     }
 
-    async fn perform(&self, action: &SimAction) -> Result<Option<ProcessEnd>> {
+    async fn perform(&mut self, action: &SimAction) -> Result<Option<ProcessEnd>> {
         let world = self.world;
         match action {
             SimAction::Submit(messages) => self.submit(messages),
@@ -94,7 +94,7 @@ impl<'a> PlanDriver<'a> {
                     let now = state.now();
                     state.oracle.forced(*provider, *forced, now);
                 });
-                self.process.lanes.force_breaker(
+                self.process.lanes().force_breaker(
                     &self.any_lane(0, *provider),
                     forced.map(|forced| (forced, self.order())),
                 );
@@ -119,6 +119,8 @@ impl<'a> PlanDriver<'a> {
             SimAction::Crash { how, down_ms } => {
                 world.with(|state| state.disk.crash = Some((*how, *down_ms)));
             }
+            SimAction::WorkerDies => self.replace_worker(None).await?,
+            SimAction::WorkerLeaves { drain_ms } => self.replace_worker(Some(*drain_ms)).await?,
             // Ends the driver: see `drive`.
             SimAction::Restart { .. } => {}
             SimAction::Recount => self.recount().await?,
@@ -233,7 +235,7 @@ impl<'a> PlanDriver<'a> {
             let provider = number(&lane.key.provider);
             let class =
                 self.world.plan.classes.iter().position(|class| class.name == lane.key.class);
-            self.process.lanes.pause(lane.id, lane.key.clone(), self.order());
+            self.process.lanes().pause(lane.id, lane.key.clone(), self.order());
             self.world.with(|state| {
                 state.note("pause", tenant, "", provider as i64);
                 let now = state.now();
@@ -249,9 +251,9 @@ impl<'a> PlanDriver<'a> {
             state.note("resume", tenant, "", 0);
             state.oracle.resumed(tenant);
         });
-        for lane in self.process.lanes.paused_lanes() {
+        for lane in self.process.lanes().paused_lanes() {
             if lane.key.tenant == *name {
-                self.process.lanes.resume(&lane.key);
+                self.process.lanes().resume(&lane.key);
             }
         }
     }
@@ -262,7 +264,7 @@ impl<'a> PlanDriver<'a> {
             state.lost_credentials.remove(&tenant);
             state.oracle.renewed(tenant);
         });
-        self.process.lanes.credential_renewed(&self.world.plan.tenants[tenant].name);
+        self.process.lanes().credential_renewed(&self.world.plan.tenants[tenant].name);
     }
 
     fn any_lane(&self, tenant: usize, provider: usize) -> LaneKey {
@@ -288,16 +290,43 @@ impl<'a> PlanDriver<'a> {
         });
     }
 
-    async fn restart(self, drain_ms: u64, down_ms: i64) -> Result<ProcessEnd> {
+    async fn restart(mut self, drain_ms: u64, down_ms: i64) -> Result<ProcessEnd> {
         self.world.with(|state| state.note("restart", 0, "", down_ms));
-        let drained = self.process.dispatcher.drain(Duration::from_millis(drain_ms));
+        // Those that wait for work end first, so that none of them gets it.
+        while let Some(worker) = self.process.workers.pop_back() {
+            self.drain(worker, drain_ms).await;
+        }
+        Ok(take_end(self.world).unwrap_or(ProcessEnd::Restarted { down_ms }))
+    }
+
+    async fn drain(&self, worker: SimWorker, drain_ms: u64) {
+        let drained = worker.dispatcher.drain(Duration::from_millis(drain_ms));
         tokio::pin!(drained);
         tokio::select! {
             biased;
-            () = self.world.stop.notified() => {}
+            () = self.world.stop.notified() => self.world.stop.notify_one(),
             _ = &mut drained => {}
         }
-        Ok(take_end(self.world).unwrap_or(ProcessEnd::Restarted { down_ms }))
+    }
+
+    /// The worker with the work ends: it hands over within that time, or dies. The next one goes on, and a new one
+    /// waits behind the others.
+    async fn replace_worker(&mut self, drain_ms: Option<u64>) -> Result<()> {
+        if self.world.plan.workers < 2 {
+            return Ok(());
+        }
+        let Some(worker) = self.process.workers.pop_front() else { return Ok(()) };
+        let how = if drain_ms.is_some() { "leaves" } else { "dies" };
+        self.world.with(|state| state.note("worker", 0, how, 0));
+        match drain_ms {
+            Some(drain_ms) => self.drain(worker, drain_ms).await,
+            None => worker.dispatcher.kill().await,
+        }
+        if self.world.is_dead() {
+            return Ok(());
+        }
+        self.world.with(|state| state.oracle.worker_replaced());
+        self.process.add_worker(self.world).await
     }
 
     async fn recount(&self) -> Result<()> {
@@ -313,7 +342,7 @@ impl<'a> PlanDriver<'a> {
     }
 
     /// No faults any more: every delivery ends, and oracle and store agree.
-    async fn calm(self) -> Result<ProcessEnd> {
+    async fn calm(mut self) -> Result<ProcessEnd> {
         self.end_all_faults();
         let jumps = self.world.plan.actions.iter().map(|(_, action)| match action {
             SimAction::Jump(ms) => ms.unsigned_abs(),
@@ -335,7 +364,10 @@ impl<'a> PlanDriver<'a> {
         self.recount().await?;
         self.check_all().await?;
         self.world.with(|state| state.note("over", 0, "", 0));
-        let in_time = self.process.dispatcher.drain(Duration::from_secs(600)).await;
+        let mut in_time = true;
+        while let Some(worker) = self.process.workers.pop_back() {
+            in_time &= worker.dispatcher.drain(Duration::from_secs(600)).await;
+        }
         self.world.with(|state| {
             state.report_violation(check(in_time, "a quiet server stops at once", String::new));
         });
@@ -354,7 +386,7 @@ impl<'a> PlanDriver<'a> {
 
     fn resume_if_paused(&self, tenant: usize) {
         let name = &self.world.plan.tenants[tenant].name;
-        if self.process.lanes.paused_lanes().iter().any(|lane| lane.key.tenant == *name) {
+        if self.process.lanes().paused_lanes().iter().any(|lane| lane.key.tenant == *name) {
             self.resume(tenant);
         }
     }

@@ -1,145 +1,254 @@
-//! Wraps the real store for the simulated process: adds faults (slow, failing, full, crash) and shows
-//! every answer to the oracle first.
+//! The store's ports on a disk with faults: new work suffers from them, ledger and registry do not.
 
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
 
-use postrider_core::ports::store::{Store, StoreError, StoreResult};
-use tokio::time::sleep;
+use async_trait::async_trait;
+use postrider_core::policy::limiter::Rate;
+use postrider_core::policy::rate_slice::RateSlice;
+use postrider_core::ports::store::{
+    Admission, ApiKey, CancelResult, Consumer, Counts, DedupKey, DeliveryFilter, HeldDeliveries,
+    Intake, LaneDepth, Ledger, Load, MessageView, NewAddress, NewMessage, Page, Registry, Replay,
+    Retention, Selection, Shares, SigningKey, Store, StoreResult, StrikeFilter, StruckAddress,
+};
+use postrider_core::{
+    Address, AddressHash, AddressId, Clock, Delivery, DeliveryId, KeyId, MessageId, TenantId,
+    Timestamp,
+};
 
-use crate::blocking::{StoreWaiters, block_on};
-use crate::plan::{DiskFaultKind, PlannedCrash};
-use crate::storage::SimStorage;
-use crate::world::{World, WorldState};
+use crate::faulty_consumer::{FaultyConsumer, each};
+use crate::faulty_disk::{FaultyDisk, StoreOp};
 
+/// The real store on a disk with faults. Shows every answer to the oracle first.
 pub(crate) struct FaultyStore {
     pub(crate) inner: Arc<dyn Store>,
-    pub(crate) world: Arc<World>,
-    pub(crate) storage: Arc<SimStorage>,
-    pub(crate) waiters: StoreWaiters,
-}
-
-/// A kind of store call, as far as faults treat them differently.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum StoreOp {
-    Accept,
-    Look,
-    Lease,
-    Settle,
-}
-
-/// The fault that follows once the store has done its work.
-#[derive(Debug, Default, Clone, Copy)]
-pub(crate) struct FaultAfterCall {
-    slow_ms: u64,
-    fails: bool,
-    /// The process dies here.
-    dies: bool,
-    /// Only a part of the write reaches the disk.
-    pub(crate) torn: bool,
+    pub(crate) disk: Arc<FaultyDisk>,
 }
 
 impl FaultyStore {
-    /// Applies the faults that come before the store call.
-    pub(crate) async fn enter(&self, op: StoreOp) -> StoreResult<FaultAfterCall> {
-        if !self.world.with(WorldState::count_store_call) {
-            return std::future::pending().await;
-        }
-        let (slow_ms, fault) = self.world.with(|state| draw_fault(state, op));
-        if slow_ms > 0 {
-            sleep(Duration::from_millis(slow_ms)).await;
-        }
-        if self.world.is_dead() {
-            return std::future::pending().await;
-        }
-        let after = fault?;
-        let is_write = matches!(op, StoreOp::Accept | StoreOp::Settle);
-        match self.world.with(|state| if is_write { take_due_crash(state) } else { None }) {
-            Some(PlannedCrash::BeforeWrite { .. }) => self.die().await,
-            Some(PlannedCrash::TornWrite { .. }) if self.storage.save_files() => {
-                Ok(FaultAfterCall { dies: true, torn: true, ..after })
-            }
-            Some(PlannedCrash::TornWrite { .. }) => self.die().await,
-            Some(_) => Ok(FaultAfterCall { dies: true, ..after }),
-            None => Ok(after),
-        }
+    fn ask<T>(&self, answer: impl Future<Output = T>) -> T {
+        self.disk.ask(answer)
     }
 
-    /// Applies the faults that come after the store call.
-    pub(crate) async fn leave<T>(&self, after: FaultAfterCall, answer: T) -> StoreResult<T> {
-        if after.dies {
-            return self.die().await;
+    /// One answer for all, as the disk gives it; the oracle knows what was written.
+    async fn accept_all(&self, messages: Vec<NewMessage>) -> StoreResult<Vec<Admission>> {
+        let after = self.disk.enter(StoreOp::Accept).await?;
+        let answers = self.ask(self.inner.accept(messages.clone()));
+        let answers = answers.into_iter().collect::<StoreResult<Vec<_>>>()?;
+        if !after.torn {
+            self.disk.world.with(|state| {
+                let now = state.now();
+                let first = state.oracle.deliveries.len();
+                let result = state.oracle.accepted(&messages, &answers, now);
+                state.note("accept", first, "", messages.len() as i64);
+                state.report_violation(result);
+            });
         }
-        if after.slow_ms > 0 {
-            sleep(Duration::from_millis(after.slow_ms)).await;
-        }
-        if after.fails {
-            Err(StoreError::Io { what: "a simulated fault".into(), cause: None })
-        } else {
-            Ok(answer)
-        }
-    }
-
-    async fn die<T>(&self) -> T {
-        self.world.with(|state| {
-            state.note("dies", 0, "", 0);
-            state.dead = true;
-        });
-        self.world.stop.notify_one();
-        std::future::pending().await
-    }
-
-    /// Calls the store while virtual time stands still.
-    pub(crate) fn ask<T>(&self, answer: impl Future<Output = T>) -> T {
-        let frozen = self.world.clock.freeze();
-        let answer = block_on(answer);
-        drop(frozen);
-        self.waiters.wake_marked();
-        answer
+        self.disk.leave(after, answers).await
     }
 }
 
-/// Draws the delay and the result of the disk.
-fn draw_fault(state: &mut WorldState, op: StoreOp) -> (u64, StoreResult<FaultAfterCall>) {
-    let elapsed = state.elapsed();
-    let Some((_, fault)) = state.disk.fault.filter(|(until, _)| elapsed < *until) else {
-        return (0, Ok(FaultAfterCall::default()));
-    };
-    if !state.rng.chance(fault.share) {
-        return (0, Ok(FaultAfterCall::default()));
+#[async_trait]
+impl Store for FaultyStore {
+    fn clock(&self) -> Arc<dyn Clock> {
+        self.inner.clock()
     }
-    let failed = |what: &str| Err(StoreError::Io { what: what.to_owned(), cause: None });
-    match fault.kind {
-        DiskFaultKind::Slow { ms } => {
-            let before = state.rng.below(ms + 1);
-            (before, Ok(FaultAfterCall { slow_ms: ms - before, ..FaultAfterCall::default() }))
-        }
-        DiskFaultKind::FailsBefore => (0, failed("a simulated fault")),
-        DiskFaultKind::FailsAfter if op == StoreOp::Look => (0, failed("a simulated fault")),
-        DiskFaultKind::FailsAfter => {
-            (0, Ok(FaultAfterCall { fails: true, ..FaultAfterCall::default() }))
-        }
-        DiskFaultKind::Full if op == StoreOp::Accept => {
-            (0, Err(StoreError::Full { what: "simulated".into(), cause: None }))
-        }
-        DiskFaultKind::Full => (0, Ok(FaultAfterCall::default())),
+
+    async fn consumer(&self, node: &str) -> StoreResult<Arc<dyn Consumer>> {
+        let inner = self.ask(self.inner.consumer(node))?;
+        Ok(Arc::new(FaultyConsumer { inner, disk: self.disk.clone() }))
+    }
+
+    async fn close(&self) {
+        self.ask(self.inner.close());
     }
 }
 
-/// Counts a write down; returns the crash if the process dies at this one.
-fn take_due_crash(state: &mut WorldState) -> Option<PlannedCrash> {
-    let (crash, _) = state.disk.crash.as_mut()?;
-    let nth = match crash {
-        PlannedCrash::BeforeWrite { nth }
-        | PlannedCrash::AfterWrite { nth }
-        | PlannedCrash::TornWrite { nth } => nth,
-        PlannedCrash::Soon { .. } => return None,
-    };
-    *nth = nth.saturating_sub(1);
-    if *nth > 0 {
-        return None;
+#[async_trait]
+impl Shares for FaultyStore {
+    async fn grant(&self, limit: &str, rate: Rate, want: u32) -> StoreResult<RateSlice> {
+        self.ask(self.inner.grant(limit, rate, want))
     }
-    state.disk.died = state.disk.crash.take();
-    state.disk.died.map(|(crash, _)| crash)
+}
+
+#[async_trait]
+impl Intake for FaultyStore {
+    async fn accept(&self, messages: Vec<NewMessage>) -> Vec<StoreResult<Admission>> {
+        let count = messages.len();
+        each(self.accept_all(messages).await, count)
+    }
+
+    async fn repeats(&self, keys: Vec<DedupKey>) -> StoreResult<Vec<Option<Admission>>> {
+        let after = self.disk.enter(StoreOp::Look).await?;
+        let answers = self.ask(self.inner.repeats(keys))?;
+        self.disk.leave(after, answers).await
+    }
+
+    fn takes_work(&self) -> StoreResult<()> {
+        self.inner.takes_work()
+    }
+
+    fn load(&self, tenant: Option<&TenantId>) -> Load {
+        self.inner.load(tenant)
+    }
+}
+
+#[async_trait]
+impl Ledger for FaultyStore {
+    async fn message(
+        &self,
+        tenant: Option<&TenantId>,
+        id: MessageId,
+    ) -> StoreResult<Option<MessageView>> {
+        self.ask(self.inner.message(tenant, id))
+    }
+
+    async fn content(
+        &self,
+        tenant: Option<&TenantId>,
+        id: MessageId,
+    ) -> StoreResult<Option<Arc<str>>> {
+        self.ask(self.inner.content(tenant, id))
+    }
+
+    async fn delivery(
+        &self,
+        tenant: Option<&TenantId>,
+        id: DeliveryId,
+    ) -> StoreResult<Option<Delivery>> {
+        self.ask(self.inner.delivery(tenant, id))
+    }
+
+    async fn deliveries(&self, filter: DeliveryFilter) -> StoreResult<Page<Delivery, DeliveryId>> {
+        self.ask(self.inner.deliveries(filter))
+    }
+
+    async fn dead_letters(
+        &self,
+        filter: DeliveryFilter,
+    ) -> StoreResult<Page<Delivery, DeliveryId>> {
+        self.ask(self.inner.dead_letters(filter))
+    }
+
+    async fn replay(
+        &self,
+        tenant: Option<&TenantId>,
+        which: Selection,
+        how: Replay,
+    ) -> StoreResult<u64> {
+        self.ask(self.inner.replay(tenant, which, how))
+    }
+
+    async fn discard(&self, tenant: Option<&TenantId>, which: Selection) -> StoreResult<u64> {
+        self.ask(self.inner.discard(tenant, which))
+    }
+
+    async fn cancel(
+        &self,
+        tenant: Option<&TenantId>,
+        id: MessageId,
+    ) -> StoreResult<Option<CancelResult>> {
+        self.ask(self.inner.cancel(tenant, id))
+    }
+
+    async fn counts(&self, tenant: Option<&TenantId>) -> StoreResult<Counts> {
+        self.ask(self.inner.counts(tenant))
+    }
+
+    async fn lanes(&self, tenant: Option<&TenantId>, limit: usize) -> StoreResult<Vec<LaneDepth>> {
+        self.ask(self.inner.lanes(tenant, limit))
+    }
+
+    async fn oldest_pending(&self) -> StoreResult<Option<Timestamp>> {
+        self.ask(self.inner.oldest_pending())
+    }
+
+    async fn prune(&self, retention: &Retention) -> StoreResult<u64> {
+        self.ask(self.inner.prune(retention))
+    }
+}
+
+#[async_trait]
+impl HeldDeliveries for FaultyStore {
+    async fn hold_pending(&self) -> StoreResult<u64> {
+        self.ask(self.inner.hold_pending())
+    }
+
+    async fn release_held(
+        &self,
+        tenant: Option<&TenantId>,
+        which: Selection,
+        rate_per_s: Option<f64>,
+    ) -> StoreResult<u64> {
+        self.ask(self.inner.release_held(tenant, which, rate_per_s))
+    }
+}
+
+#[async_trait]
+impl Registry for FaultyStore {
+    async fn put_address(&self, new: NewAddress) -> StoreResult<(Address, bool)> {
+        self.ask(self.inner.put_address(new))
+    }
+
+    async fn address(&self, tenant: &TenantId, id: AddressId) -> StoreResult<Option<Address>> {
+        self.ask(self.inner.address(tenant, id))
+    }
+
+    async fn delete_address(&self, tenant: &TenantId, id: AddressId) -> StoreResult<bool> {
+        self.ask(self.inner.delete_address(tenant, id))
+    }
+
+    async fn addresses(
+        &self,
+        tenant: &TenantId,
+        recipient: Option<&str>,
+        cursor: Option<AddressId>,
+        limit: usize,
+    ) -> StoreResult<Page<Address, AddressId>> {
+        self.ask(self.inner.addresses(tenant, recipient, cursor, limit))
+    }
+
+    async fn strikes(
+        &self,
+        tenant: &TenantId,
+        which: StrikeFilter,
+    ) -> StoreResult<Page<StruckAddress, AddressHash>> {
+        self.ask(self.inner.strikes(tenant, which))
+    }
+
+    async fn forgive(&self, tenant: &TenantId, hash: AddressHash) -> StoreResult<bool> {
+        self.ask(self.inner.forgive(tenant, hash))
+    }
+
+    async fn put_api_key(&self, key: ApiKey) -> StoreResult<()> {
+        self.ask(self.inner.put_api_key(key))
+    }
+
+    async fn revoke_api_key(&self, id: KeyId) -> StoreResult<bool> {
+        self.ask(self.inner.revoke_api_key(id))
+    }
+
+    async fn api_keys(&self) -> StoreResult<Vec<ApiKey>> {
+        self.ask(self.inner.api_keys())
+    }
+
+    async fn put_signing_key(&self, key: SigningKey) -> StoreResult<()> {
+        self.ask(self.inner.put_signing_key(key))
+    }
+
+    async fn signing_keys(&self) -> StoreResult<Vec<SigningKey>> {
+        self.ask(self.inner.signing_keys())
+    }
+
+    async fn put_setting(&self, key: &str, value: Option<&str>) -> StoreResult<()> {
+        self.ask(self.inner.put_setting(key, value))
+    }
+
+    async fn settings(&self) -> StoreResult<Vec<(String, String)>> {
+        self.ask(self.inner.settings())
+    }
+
+    fn new_key_id(&self) -> KeyId {
+        self.inner.new_key_id()
+    }
 }

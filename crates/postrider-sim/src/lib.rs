@@ -5,6 +5,8 @@
 mod blocking;
 mod clock;
 mod driver;
+mod faulty_consumer;
+mod faulty_disk;
 mod faulty_store;
 mod harm;
 mod http_date;
@@ -20,7 +22,6 @@ mod rng;
 mod run;
 mod seeds;
 mod storage;
-mod store_ports;
 mod trace;
 mod world;
 

@@ -1,12 +1,13 @@
 //! One run of the simulated process: the real intake, lanes and dispatcher on their own runtime, until
 //! the driver ends it. Tasks that still run are dropped.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use postrider_core::ports::store::{Store, StoreError};
-use postrider_core::{Channel, ChannelIntake, Clock, DeadReason, DeliveryId, LaneKey, State};
+use postrider_core::{Channel, ChannelIntake, DeadReason, DeliveryId, LaneKey, State};
 use postrider_dispatch::{
     Dispatcher, DispatcherConfig, LaneEvent, Lanes, MessageIntake, Observer, Policies, Policy,
 };
@@ -14,6 +15,7 @@ use tokio::runtime::Builder;
 
 use crate::blocking::StoreWaiters;
 use crate::driver::{PlanDriver, ProcessEnd};
+use crate::faulty_disk::FaultyDisk;
 use crate::faulty_store::FaultyStore;
 use crate::intake::{KINDS, SimIntake};
 use crate::provider::SimChannel;
@@ -23,9 +25,16 @@ use crate::world::World;
 /// The parts of a running process that the driver works with.
 pub(crate) struct SimProcess {
     pub intake: Arc<MessageIntake>,
+    pub store: Arc<dyn Store>,
+    /// The first one has the work; the others wait for its end.
+    pub workers: VecDeque<SimWorker>,
+    workers_started: u64,
+}
+
+/// A worker of the process, which dies or leaves alone.
+pub(crate) struct SimWorker {
     pub lanes: Arc<Lanes>,
     pub dispatcher: Dispatcher,
-    pub store: Arc<dyn Store>,
 }
 
 /// Runs the process until the driver ends it.
@@ -37,7 +46,7 @@ pub(crate) fn run_process(
     let runtime = Builder::new_current_thread().enable_time().start_paused(true).build()?;
     let end = runtime.block_on(async {
         world.clock.process_started();
-        let end = match start(world, storage) {
+        let end = match start(world, storage).await {
             Ok(process) => PlanDriver::new(world, process, next_action).drive().await,
             Err(error) => Err(error),
         };
@@ -49,35 +58,52 @@ pub(crate) fn run_process(
     end
 }
 
-fn start(world: &Arc<World>, storage: &Arc<SimStorage>) -> Result<SimProcess> {
+async fn start(world: &Arc<World>, storage: &Arc<SimStorage>) -> Result<SimProcess> {
     let inner = storage.open().context("the store at the start of a process")?;
-    let store: Arc<dyn Store> = Arc::new(FaultyStore {
-        inner,
-        world: world.clone(),
-        storage: storage.clone(),
-        waiters: StoreWaiters::default(),
-    });
-    let clock: Arc<dyn Clock> = world.clock.clone();
+    let (world, storage) = (world.clone(), storage.clone());
+    let waiters = StoreWaiters::default();
+    let disk = Arc::new(FaultyDisk { world: world.clone(), storage, waiters });
+    let store: Arc<dyn Store> = Arc::new(FaultyStore { inner, disk });
+    world.state().dead = false;
     let plan = &world.plan;
     let policies = Policies::new(Policy::new(plan.classes.clone(), plan.limits.clone()));
-    let starts = {
-        let mut state = world.state();
-        state.dead = false;
-        u64::from(state.oracle.process_starts)
-    };
-    let lanes = Lanes::new(policies.clone(), clock.clone(), plan.seed ^ starts);
     let intakes = KINDS.map(|kind| Arc::new(SimIntake(kind)) as Arc<dyn ChannelIntake>).to_vec();
-    let intake = MessageIntake::new(store.clone(), intakes, policies, b"hash key", clock.clone());
-    let channel = |kind| Arc::new(SimChannel { kind, world: world.clone() }) as Arc<dyn Channel>;
-    let dispatcher = Dispatcher::start(DispatcherConfig {
-        store: store.clone(),
-        channels: KINDS.map(channel).to_vec(),
-        lanes: lanes.clone(),
-        clock,
-        observer: Arc::new(SimObserver(world.clone())),
-        seed: plan.seed.wrapping_mul(31) ^ starts,
-    });
-    Ok(SimProcess { intake: Arc::new(intake), lanes, dispatcher, store })
+    let intake = Arc::new(MessageIntake::new(store.clone(), intakes, policies, b"hash key"));
+    let workers = VecDeque::new();
+    let mut process = SimProcess { intake, store, workers, workers_started: 0 };
+    for _ in 0..plan.workers {
+        process.add_worker(&world).await?;
+    }
+    Ok(process)
+}
+
+impl SimProcess {
+    /// The worker that has the work.
+    pub(crate) fn lanes(&self) -> &Arc<Lanes> {
+        // A process always has one.
+        &self.workers[0].lanes
+    }
+
+    pub(crate) async fn add_worker(&mut self, world: &Arc<World>) -> Result<()> {
+        let number = self.workers_started;
+        self.workers_started += 1;
+        let plan = &world.plan;
+        let starts = u64::from(world.state().oracle.process_starts) ^ (number << 32);
+        let policies = Policies::new(Policy::new(plan.classes.clone(), plan.limits.clone()));
+        let lanes = Lanes::new(policies, world.clock.clone(), plan.seed ^ starts);
+        let channel =
+            |kind| Arc::new(SimChannel { kind, world: world.clone() }) as Arc<dyn Channel>;
+        let dispatcher = Dispatcher::start(DispatcherConfig {
+            consumer: self.store.consumer(&format!("worker {number}")).await?,
+            channels: KINDS.map(channel).to_vec(),
+            lanes: lanes.clone(),
+            clock: self.store.clock(),
+            observer: Arc::new(SimObserver(world.clone())),
+            seed: plan.seed.wrapping_mul(31) ^ starts,
+        });
+        self.workers.push_back(SimWorker { lanes, dispatcher });
+        Ok(())
+    }
 }
 
 /// Passes the dispatcher's events to the oracle and the trace.

@@ -12,10 +12,11 @@ use std::time::{Duration, Instant};
 use postrider_core::model::decision::Decision;
 use postrider_core::model::message::Envelope;
 use postrider_core::ports::store::{
-    AddressLearning, Ledger, NewDelivery, NewMessage, Queue, Settlement, StoreError, StoreResult,
+    AddressLearning, Ledger, NewDelivery, NewMessage, Settlement, StoreError, StoreResult,
 };
 use postrider_core::{AddressHash, ChannelKind, LaneKey, Target, TenantId};
-use postrider_store::{EmbeddedStore, StoreOptions, SystemClock};
+use postrider_store::conformance::WorkingStore;
+use postrider_store::{StoreOptions, SystemClock};
 
 const LANES: u64 = 1_000;
 const RATE_MIN: f64 = 0.95;
@@ -147,7 +148,7 @@ fn message(lanes: &[Arc<LaneKey>], number: u64) -> NewMessage {
 }
 
 /// Sends so many, as a dispatcher does. Returns the rate.
-async fn send(store: &EmbeddedStore, count: u64) -> StoreResult<f64> {
+async fn send(store: &WorkingStore, count: u64) -> StoreResult<f64> {
     let start = Instant::now();
     let mut sent = 0;
     while sent < count {
@@ -190,10 +191,10 @@ fn damage(dir: &Path, name: &str, percent: u64) -> StoreResult<()> {
     file.write_all_at(&[0xFF; PAGE as usize], (leaf - 1) * PAGE).map_err(io)
 }
 
-fn open(dir: &Path) -> StoreResult<EmbeddedStore> {
+fn open(dir: &Path) -> StoreResult<WorkingStore> {
     // With a small cache, the damage is felt soon.
     let options = StoreOptions { page_cache_kib: 2 << 10, ..StoreOptions::default() };
-    EmbeddedStore::open(dir, Arc::new(SystemClock), options)
+    WorkingStore::open(dir, Arc::new(SystemClock), options)
 }
 
 fn median(mut values: Vec<f64>) -> f64 {

@@ -11,14 +11,14 @@ use std::time::{Duration, Instant};
 use postrider_core::model::decision::Decision;
 use postrider_core::model::message::Envelope;
 use postrider_core::ports::store::{
-    AddressLearning, DedupKey, Ledger, NewDelivery, NewMessage, Queue, Retention, Settlement,
-    StoreResult,
+    AddressLearning, DedupKey, Ledger, NewDelivery, NewMessage, Retention, Settlement, StoreResult,
 };
 use postrider_core::{
     AddressHash, AttemptRecord, ChannelKind, Clock, LaneKey, Target, TenantId, Timestamp,
 };
+use postrider_store::conformance::WorkingStore;
 use postrider_store::conformance::success;
-use postrider_store::{EmbeddedStore, ManualClock, StoreOptions, SystemClock};
+use postrider_store::{ManualClock, StoreOptions, SystemClock};
 
 const BODY: &str = r#"{"title":"Shipped","body":"Order 91 is on its way to you and will arrive tomorrow between nine and noon. Leave a note for the driver if you are out.","url":"https://shop.example/orders/91","data":{"order":91,"items":[1,2,3]}}"#;
 
@@ -123,8 +123,8 @@ fn rss_mb() -> u64 {
     line.split_whitespace().nth(1).and_then(|kb| kb.parse::<u64>().ok()).unwrap_or(0) / 1024
 }
 
-fn open(dir: &Path) -> StoreResult<Arc<EmbeddedStore>> {
-    Ok(Arc::new(EmbeddedStore::open(dir, Arc::new(SystemClock), StoreOptions::default())?))
+fn open(dir: &Path) -> StoreResult<Arc<WorkingStore>> {
+    Ok(Arc::new(WorkingStore::open(dir, Arc::new(SystemClock), StoreOptions::default())?))
 }
 
 async fn accept(callers: usize, size: usize, jobs: u64) -> StoreResult<()> {
@@ -156,7 +156,7 @@ fn io(error: impl std::fmt::Display) -> postrider_core::ports::store::StoreError
     postrider_core::ports::store::StoreError::Io { what: error.to_string(), cause: None }
 }
 
-async fn preload(store: &Arc<EmbeddedStore>, load: &Load, jobs: u64) -> StoreResult<()> {
+async fn preload(store: &Arc<WorkingStore>, load: &Load, jobs: u64) -> StoreResult<()> {
     for _ in 0..jobs.div_ceil(1024) {
         store.accept(load.batch(1024)).await?;
     }
@@ -164,7 +164,7 @@ async fn preload(store: &Arc<EmbeddedStore>, load: &Load, jobs: u64) -> StoreRes
 }
 
 /// Takes what is due, as a dispatcher does, until `jobs` are done.
-async fn drain(store: Arc<EmbeddedStore>, jobs: u64, at_once: usize) -> StoreResult<()> {
+async fn drain(store: Arc<WorkingStore>, jobs: u64, at_once: usize) -> StoreResult<()> {
     let mut done = 0;
     let (settled, mut answers) = tokio::sync::mpsc::channel::<u64>(4);
     let mut open = 0;
@@ -267,7 +267,7 @@ async fn held(lanes: u32, jobs: u64) -> StoreResult<()> {
     const ROUNDS: u64 = 20_000;
     let dir = tempfile::tempdir().map_err(io)?;
     let clock = Arc::new(ManualClock::at(Timestamp(1_790_000_000_000)));
-    let store = Arc::new(EmbeddedStore::open(dir.path(), clock.clone(), StoreOptions::default())?);
+    let store = Arc::new(WorkingStore::open(dir.path(), clock.clone(), StoreOptions::default())?);
     let load = Load::new(lanes, false);
     preload(&store, &load, jobs).await?;
     let ready = store.ready_lanes(usize::MAX).await?;
@@ -303,7 +303,7 @@ async fn held(lanes: u32, jobs: u64) -> StoreResult<()> {
 async fn finished(jobs: u64) -> StoreResult<()> {
     let dir = tempfile::tempdir().map_err(io)?;
     let clock = Arc::new(ManualClock::at(Timestamp(1_790_000_000_000)));
-    let store = Arc::new(EmbeddedStore::open(dir.path(), clock.clone(), StoreOptions::default())?);
+    let store = Arc::new(WorkingStore::open(dir.path(), clock.clone(), StoreOptions::default())?);
     preload(&store, &Load::new(50, false), jobs).await?;
     drain(store.clone(), jobs, 16).await?;
     let report = |what: &str| -> StoreResult<()> {

@@ -7,8 +7,11 @@ pub mod embedded;
 pub mod memory;
 pub mod migrate;
 
+mod holder;
 mod ids;
 mod progress;
+mod settled_before;
+mod shared_rates;
 mod view;
 mod work_signal;
 

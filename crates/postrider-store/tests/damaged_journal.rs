@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use postrider_core::Timestamp;
-use postrider_core::ports::store::{Ledger, Queue, StoreError};
+use postrider_core::ports::store::{Ledger, StoreError};
+use postrider_store::conformance::WorkingStore;
 use postrider_store::conformance::message;
-use postrider_store::{EmbeddedStore, ManualClock, StoreOptions, fsck};
+use postrider_store::{ManualClock, StoreOptions, fsck};
 
 const COMMITS: u64 = 300;
 const HEADER: u64 = 32;
@@ -20,8 +21,8 @@ fn clock() -> Arc<ManualClock> {
     Arc::new(ManualClock::at(Timestamp(1_790_000_000_000)))
 }
 
-fn open(dir: &Path) -> Result<EmbeddedStore, StoreError> {
-    EmbeddedStore::open(dir, clock(), StoreOptions::default())
+fn open(dir: &Path) -> Result<WorkingStore, StoreError> {
+    WorkingStore::open(dir, clock(), StoreOptions::default())
 }
 
 /// A copy of a folder as a crash leaves it: many commits, all in the journal.
@@ -57,7 +58,7 @@ fn without_shared_memory(dir: &Path) {
     std::fs::remove_file(dir.join("postrider.db-shm")).unwrap();
 }
 
-async fn messages(store: &EmbeddedStore) -> u64 {
+async fn messages(store: &WorkingStore) -> u64 {
     store.counts(None).await.unwrap().messages
 }
 

@@ -11,12 +11,13 @@ use std::time::Duration;
 
 use postrider_core::model::decision::Decision;
 use postrider_core::ports::store::{
-    AddressLearning, Admission, DedupKey, LeasedDelivery, Ledger, NewMessage, Queue, Retention,
+    AddressLearning, Admission, DedupKey, LeasedDelivery, Ledger, NewMessage, Retention,
     SettleResult, Settlement,
 };
 use postrider_core::{Clock, DeliveryId, State, Timestamp};
+use postrider_store::conformance::WorkingStore;
 use postrider_store::conformance::{batch, message, success};
-use postrider_store::{EmbeddedStore, ManualClock, StoreOptions, fsck};
+use postrider_store::{ManualClock, StoreOptions, fsck};
 
 const LEASE: Duration = Duration::from_secs(60);
 const PAGE: u64 = 4096;
@@ -25,12 +26,12 @@ fn clock() -> Arc<ManualClock> {
     Arc::new(ManualClock::at(Timestamp(1_790_000_000_000)))
 }
 
-fn open(dir: &Path, clock: &Arc<ManualClock>) -> EmbeddedStore {
-    EmbeddedStore::open(dir, clock.clone(), StoreOptions::default()).unwrap()
+fn open(dir: &Path, clock: &Arc<ManualClock>) -> WorkingStore {
+    WorkingStore::open(dir, clock.clone(), StoreOptions::default()).unwrap()
 }
 
 /// The store reads nearly everything from disk.
-fn open_small(dir: &Path, clock: &Arc<ManualClock>) -> EmbeddedStore {
+fn open_small(dir: &Path, clock: &Arc<ManualClock>) -> WorkingStore {
     let options = StoreOptions {
         lane_window: 8,
         window_total: 16,
@@ -38,7 +39,7 @@ fn open_small(dir: &Path, clock: &Arc<ManualClock>) -> EmbeddedStore {
         page_cache_kib: 32,
         ..StoreOptions::default()
     };
-    EmbeddedStore::open(dir, clock.clone(), options).unwrap()
+    WorkingStore::open(dir, clock.clone(), options).unwrap()
 }
 
 /// Fills one leaf page of a table or an index, in the middle, with bytes that make no sense.
@@ -61,7 +62,7 @@ fn damage_at(dir: &Path, name: &str, quarters: usize) {
 }
 
 /// Accepts messages with one delivery each, of two tenants in turn.
-async fn accept(store: &EmbeddedStore, clock: &ManualClock, count: u32) -> Vec<DeliveryId> {
+async fn accept(store: &WorkingStore, clock: &ManualClock, count: u32) -> Vec<DeliveryId> {
     let mut ids = Vec::new();
     for n in 0..count {
         let tenant = if n % 2 == 0 { "acme" } else { "umbra" };
@@ -82,7 +83,7 @@ async fn filled() -> (tempfile::TempDir, Arc<ManualClock>, Vec<DeliveryId>) {
     (dir, clock, ids)
 }
 
-async fn settle(store: &EmbeddedStore, leased: &[LeasedDelivery], now: Timestamp) -> Vec<bool> {
+async fn settle(store: &WorkingStore, leased: &[LeasedDelivery], now: Timestamp) -> Vec<bool> {
     let settlements = leased.iter().map(|l| Settlement {
         delivery: l.delivery,
         token: l.token,
@@ -95,7 +96,7 @@ async fn settle(store: &EmbeddedStore, leased: &[LeasedDelivery], now: Timestamp
 }
 
 /// Leases and settles until no lane is ready. Returns what was settled.
-async fn deliver_all(store: &EmbeddedStore, clock: &ManualClock) -> HashSet<DeliveryId> {
+async fn deliver_all(store: &WorkingStore, clock: &ManualClock) -> HashSet<DeliveryId> {
     let mut sent = HashSet::new();
     loop {
         let lanes = store.ready_lanes(100).await.unwrap();
@@ -249,7 +250,7 @@ async fn old_deliveries_behind_a_damaged_page_are_deleted() {
 async fn a_delivery_that_cannot_be_settled_is_not_leased_again_in_this_run() {
     let (dir, clock) = (tempfile::tempdir().unwrap(), clock());
     let options = StoreOptions { page_cache_kib: 32, ..StoreOptions::default() };
-    let store = EmbeddedStore::open(dir.path(), clock.clone(), options).unwrap();
+    let store = WorkingStore::open(dir.path(), clock.clone(), options).unwrap();
     let ids = accept(&store, &clock, 500).await;
     store.limit_size(None).await.unwrap();
     let conn = rusqlite::Connection::open(dir.path().join("postrider.db")).unwrap();

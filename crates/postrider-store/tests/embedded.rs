@@ -7,12 +7,13 @@ use std::sync::Arc;
 
 use postrider_core::model::decision::Decision;
 use postrider_core::ports::store::{
-    AddressLearning, Admission, DeliveryFilter, Ledger, Load, Queue, SettleResult, Settlement,
-    StoreError,
+    AddressLearning, Admission, DeliveryFilter, Intake as _, Ledger, Load, SettleResult,
+    Settlement, StoreError,
 };
 use postrider_core::{Clock, DeadReason, State, Timestamp};
+use postrider_store::conformance::WorkingStore;
 use postrider_store::conformance::{batch, message, success, url};
-use postrider_store::{EmbeddedStore, ManualClock, StoreOptions};
+use postrider_store::{ManualClock, StoreOptions};
 
 const LEASE: std::time::Duration = std::time::Duration::from_secs(60);
 
@@ -20,8 +21,8 @@ fn clock() -> Arc<ManualClock> {
     Arc::new(ManualClock::at(Timestamp(1_790_000_000_000)))
 }
 
-fn open(dir: &Path) -> EmbeddedStore {
-    EmbeddedStore::open(dir, clock(), StoreOptions::default()).unwrap()
+fn open(dir: &Path) -> WorkingStore {
+    WorkingStore::open(dir, clock(), StoreOptions::default()).unwrap()
 }
 
 fn database(dir: &Path) -> rusqlite::Connection {
@@ -32,7 +33,7 @@ fn database(dir: &Path) -> rusqlite::Connection {
 async fn a_folder_is_held_by_one_store() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
-    let second = EmbeddedStore::open(dir.path(), clock(), StoreOptions::default());
+    let second = WorkingStore::open(dir.path(), clock(), StoreOptions::default());
     let error = second.err().expect("the folder is in use");
     assert!(matches!(error, StoreError::Locked { .. }), "{error}");
     let text = error.to_string();
@@ -72,14 +73,13 @@ async fn what_was_accepted_before_a_clean_end_expires_after_it() {
     let dir = tempfile::tempdir().unwrap();
     let clock = clock();
     for _ in 0..2 {
-        let store =
-            EmbeddedStore::open(dir.path(), clock.clone(), StoreOptions::default()).unwrap();
+        let store = WorkingStore::open(dir.path(), clock.clone(), StoreOptions::default()).unwrap();
         store.accept(vec![message("acme", 1)]).await.unwrap();
         assert!(store.lease_expired(10, LEASE).await.unwrap().is_empty());
         store.close().await;
         clock.advance(LEASE / 10);
     }
-    let store = EmbeddedStore::open(dir.path(), clock.clone(), StoreOptions::default()).unwrap();
+    let store = WorkingStore::open(dir.path(), clock.clone(), StoreOptions::default()).unwrap();
     clock.advance(LEASE * 60 - LEASE / 5);
     assert_eq!(store.lease_expired(10, LEASE).await.unwrap().len(), 1);
     clock.advance(LEASE / 10);
@@ -101,7 +101,7 @@ async fn a_store_of_the_first_version_is_taken_over() {
     old.execute_batch(FIRST_LAYOUT).unwrap();
     drop(old);
     let clock = clock();
-    let store = EmbeddedStore::open(dir.path(), clock.clone(), StoreOptions::default()).unwrap();
+    let store = WorkingStore::open(dir.path(), clock.clone(), StoreOptions::default()).unwrap();
     let bytes = r#"{"title":"lone"}{"title":"fan-out"}"#.len() as u64;
     let address = r#"{"channel":"webhook","url":"https://host-1.example/hook"}"#.len() as u64;
     assert_eq!(store.load(None), Load { deliveries: 2, bytes: bytes + 2 * address });
@@ -153,7 +153,7 @@ async fn a_newer_layout_is_reported_as_such_and_nothing_is_changed() {
     let dir = tempfile::tempdir().unwrap();
     open(dir.path()).close().await;
     database(dir.path()).pragma_update(None, "user_version", 99).unwrap();
-    let error = EmbeddedStore::open(dir.path(), clock(), StoreOptions::default()).err().unwrap();
+    let error = WorkingStore::open(dir.path(), clock(), StoreOptions::default()).err().unwrap();
     assert!(matches!(error, StoreError::NewerLayout { found: 99, known: 6 }), "{error:?}");
     assert_eq!(
         error.to_string(),
@@ -229,14 +229,14 @@ async fn one_refused_order_does_not_fail_those_it_was_grouped_with() {
 async fn a_damaged_delivery_does_not_stop_the_rest_of_its_lane() {
     let dir = tempfile::tempdir().unwrap();
     let clock = clock();
-    let store = EmbeddedStore::open(dir.path(), clock.clone(), StoreOptions::default()).unwrap();
+    let store = WorkingStore::open(dir.path(), clock.clone(), StoreOptions::default()).unwrap();
     let accepted = store.accept(vec![batch("acme", &[1, 1, 1])]).await.unwrap();
     let Admission::Accepted { deliveries, .. } = &accepted[0] else { panic!() };
     store.close().await;
     let damage = "UPDATE delivery SET target = '{' WHERE seq = (SELECT min(seq) FROM delivery)";
     database(dir.path()).execute(damage, []).unwrap();
 
-    let store = EmbeddedStore::open(dir.path(), clock.clone(), StoreOptions::default()).unwrap();
+    let store = WorkingStore::open(dir.path(), clock.clone(), StoreOptions::default()).unwrap();
     let lane = store.ready_lanes(1).await.unwrap().remove(0).id;
     let leased = store.lease(lane, 10, LEASE).await.unwrap();
     let ids: Vec<_> = leased.iter().map(|l| l.delivery).collect();
@@ -305,7 +305,7 @@ async fn what_was_erased_is_not_in_the_files_any_more() {
 }
 
 /// Three leased deliveries of which the first is then damaged, and decisions about all of them.
-async fn settle_with_damage(damage: &str) -> (EmbeddedStore, Vec<SettleResult>, tempfile::TempDir) {
+async fn settle_with_damage(damage: &str) -> (WorkingStore, Vec<SettleResult>, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
     store.accept(vec![batch("acme", &[1, 1, 1])]).await.unwrap();
@@ -382,7 +382,7 @@ async fn a_second_store_is_refused_although_the_lock_file_was_deleted() {
     let store = open(dir.path());
     store.accept(vec![message("acme", 1)]).await.unwrap();
     std::fs::remove_file(dir.path().join("postrider.lock")).unwrap();
-    let second = EmbeddedStore::open(dir.path(), clock(), StoreOptions::default());
+    let second = WorkingStore::open(dir.path(), clock(), StoreOptions::default());
     assert!(matches!(second.err(), Some(StoreError::Locked { .. })));
     store.accept(vec![message("acme", 1)]).await.unwrap();
     store.close().await;

@@ -6,15 +6,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use postrider_core::ports::store::{Ledger, Queue};
+use postrider_core::ports::store::Ledger;
+use postrider_store::conformance::WorkingStore;
 use postrider_store::conformance::{batch, message};
-use postrider_store::{EmbeddedStore, StoreOptions, SystemClock};
+use postrider_store::{StoreOptions, SystemClock};
 
 /// The journal is checkpointed when nothing was written for five seconds.
 const LONGER_THAN_IDLE: Duration = Duration::from_millis(6_500);
 
-fn open(dir: &Path, options: StoreOptions) -> EmbeddedStore {
-    EmbeddedStore::open(dir, Arc::new(SystemClock), options).unwrap()
+fn open(dir: &Path, options: StoreOptions) -> WorkingStore {
+    WorkingStore::open(dir, Arc::new(SystemClock), options).unwrap()
 }
 
 /// A read transaction of another connection. It ends when this is dropped.

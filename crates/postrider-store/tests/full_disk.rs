@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 
 use postrider_core::model::decision::Decision;
 use postrider_core::ports::store::{
-    AddressLearning, Admission, Ledger, NewMessage, Queue, Retention, SettleResult, Settlement,
-    StoreError,
+    AddressLearning, Admission, Ledger, NewMessage, Retention, SettleResult, Settlement, StoreError,
 };
 use postrider_core::{Clock, DeliveryId, State, Timestamp};
+use postrider_store::conformance::WorkingStore;
 use postrider_store::conformance::{batch, success};
-use postrider_store::{EmbeddedStore, ManualClock, StoreOptions};
+use postrider_store::{ManualClock, StoreOptions};
 
 const LEASE: Duration = Duration::from_secs(60);
 const DISK: u64 = 24 << 20;
@@ -79,14 +79,14 @@ impl Disk {
     }
 
     /// Where the store's own limit stands in for the disk, and for the reserve.
-    async fn limit(&self, store: &EmbeddedStore, bytes: u64) {
+    async fn limit(&self, store: &WorkingStore, bytes: u64) {
         if !self.mounted {
             store.limit_size(Some(bytes)).await.unwrap();
         }
     }
 
     /// Others give back what they took.
-    async fn clear(&self, store: &EmbeddedStore) {
+    async fn clear(&self, store: &WorkingStore) {
         if self.mounted {
             std::fs::remove_file(self.ballast()).unwrap();
         } else {
@@ -113,9 +113,9 @@ fn clock() -> Arc<ManualClock> {
     Arc::new(ManualClock::at(Timestamp(1_790_000_000_000)))
 }
 
-fn open(disk: &Disk) -> EmbeddedStore {
+fn open(disk: &Disk) -> WorkingStore {
     let options = StoreOptions { reserve_bytes: RESERVE, ..StoreOptions::default() };
-    EmbeddedStore::open(&disk.data(), clock(), options).unwrap()
+    WorkingStore::open(&disk.data(), clock(), options).unwrap()
 }
 
 /// Ten deliveries with so much to say that the disk is soon full.
@@ -126,7 +126,7 @@ fn long() -> NewMessage {
 }
 
 /// Accepts until that is refused; answers what was promised.
-async fn accept_until_full(disk: &Disk, store: &EmbeddedStore) -> (Vec<DeliveryId>, StoreError) {
+async fn accept_until_full(disk: &Disk, store: &WorkingStore) -> (Vec<DeliveryId>, StoreError) {
     disk.limit(store, DISK - RESERVE).await;
     let mut promised = Vec::new();
     loop {
@@ -145,7 +145,7 @@ async fn accept_until_full(disk: &Disk, store: &EmbeddedStore) -> (Vec<DeliveryI
 }
 
 /// Delivers what is due; answers how much that was.
-async fn deliver(store: &EmbeddedStore, at_most: usize) -> usize {
+async fn deliver(store: &WorkingStore, at_most: usize) -> usize {
     let mut delivered = 0;
     while delivered < at_most
         && let Some(lane) = store.ready_lanes(1).await.unwrap().pop()
@@ -165,7 +165,7 @@ async fn deliver(store: &EmbeddedStore, at_most: usize) -> usize {
     delivered
 }
 
-async fn accept_when_there_is_room(store: &EmbeddedStore) {
+async fn accept_when_there_is_room(store: &WorkingStore) {
     let end = Instant::now() + Duration::from_secs(60);
     while let Err(error) = store.accept(vec![long()]).await {
         assert!(matches!(error, StoreError::Full { .. }), "{error}");
@@ -236,7 +236,7 @@ async fn nothing_accepted_is_lost_over_a_full_disk() {
 
 /// Fills the disk with the store's own file, finishes all of it and deletes what is old. Meanwhile, others take a
 /// part of what the reserve left, so that there is no room for it any more.
-async fn fill_and_prune(disk: &Disk) -> EmbeddedStore {
+async fn fill_and_prune(disk: &Disk) -> WorkingStore {
     let store = open(disk);
     let (promised, refused) = accept_until_full(disk, &store).await;
     assert!(matches!(refused, StoreError::Full { .. }), "{refused}");

@@ -10,9 +10,10 @@ use postrider_core::model::message::Envelope;
 use postrider_core::policy::strikes::NewStrike;
 use postrider_core::ports::store::*;
 use postrider_core::{Clock as _, DeadReason, Decision, State, StrikeKind, TenantId, Timestamp};
+use postrider_store::conformance::WorkingStore;
 use postrider_store::conformance::{batch, message, success, webhook};
 use postrider_store::migrate::{MigrationPhase, check_usable, migrate, reopen};
-use postrider_store::{EmbeddedStore, ManualClock, StoreOptions};
+use postrider_store::{ManualClock, StoreOptions};
 
 const LEASE: Duration = Duration::from_secs(60);
 const START: Timestamp = Timestamp(1_790_000_000_000);
@@ -26,8 +27,8 @@ const SMALL: StoreOptions = StoreOptions {
     reserve_bytes: 0,
 };
 
-fn open(dir: &Path, clock: &Arc<ManualClock>) -> EmbeddedStore {
-    EmbeddedStore::open(dir, clock.clone(), SMALL).unwrap()
+fn open(dir: &Path, clock: &Arc<ManualClock>) -> WorkingStore {
+    WorkingStore::open(dir, clock.clone(), SMALL).unwrap()
 }
 
 fn keyed(number: u32, hours: u64) -> NewMessage {
@@ -38,7 +39,7 @@ fn keyed(number: u32, hours: u64) -> NewMessage {
     NewMessage { dedup, ..message("acme", number % 5) }
 }
 
-async fn next(store: &EmbeddedStore) -> LeasedDelivery {
+async fn next(store: &WorkingStore) -> LeasedDelivery {
     for lane in store.ready_lanes(100).await.unwrap() {
         if let Some(leased) = store.lease(lane.id, 1, LEASE).await.unwrap().pop() {
             return leased;
@@ -47,7 +48,7 @@ async fn next(store: &EmbeddedStore) -> LeasedDelivery {
     panic!("nothing is due");
 }
 
-async fn settle(store: &EmbeddedStore, leased: LeasedDelivery, decision: Decision) {
+async fn settle(store: &WorkingStore, leased: LeasedDelivery, decision: Decision) {
     let learned = match &decision {
         Decision::Retry { .. } => AddressLearning {
             strike: Some(NewStrike { kind: StrikeKind::ALL[0], suspect: true }),
@@ -62,7 +63,7 @@ async fn settle(store: &EmbeddedStore, leased: LeasedDelivery, decision: Decisio
 }
 
 /// Deliveries in every stage, addresses, keys and settings.
-async fn fill(store: &EmbeddedStore, clock: &ManualClock) {
+async fn fill(store: &WorkingStore, clock: &ManualClock) {
     let new = NewAddress {
         tenant: TenantId::new("acme"),
         recipient: Some("user".into()),
@@ -136,17 +137,17 @@ async fn everything_is_moved_and_goes_on_in_the_new_store() {
     let mut seen = |progress: postrider_store::migrate::MigrationProgress| {
         phases.push(progress.phase);
     };
-    let report = migrate(&old, &new, "elsewhere", clock.now(), &mut seen).await.unwrap();
+    let report = migrate(&*old, &*new, "elsewhere", clock.now(), &mut seen).await.unwrap();
     phases.dedup();
     assert_eq!(phases, [MigrationPhase::Copying, MigrationPhase::Verifying]);
     assert!(!report.resumed);
     for (kind, total) in report.totals.all() {
         assert!(total.count > 0, "the test has no {}", kind.name());
     }
-    assert!(check_usable(&new).await.is_ok());
-    let refused = check_usable(&old).await.unwrap_err().to_string();
+    assert!(check_usable(&*new).await.is_ok());
+    let refused = check_usable(&*old).await.unwrap_err().to_string();
     assert!(refused.contains("was moved to elsewhere"), "{refused}");
-    assert!(reopen(&old).await.unwrap() && check_usable(&old).await.is_ok());
+    assert!(reopen(&*old).await.unwrap() && check_usable(&*old).await.is_ok());
 
     for _ in 0..2 {
         for tenant in [None, Some(TenantId::new("acme")), Some(TenantId::new("umbra"))] {
@@ -204,12 +205,12 @@ async fn a_part_of_another_store_is_not_completed_and_a_used_store_is_not_overwr
     fill(&stores[0], &clock).await;
     fill(&stores[1], &clock).await;
     let mut ignore = |_| ();
-    let error = migrate(&stores[0], &stores[1], "x", clock.now(), &mut ignore).await.unwrap_err();
+    let error = migrate(&*stores[0], &*stores[1], "x", clock.now(), &mut ignore).await.unwrap_err();
     assert!(error.to_string().contains("is not empty"), "{error}");
     let state = r#"{"source":"key_other","over_by":1,"kind":"message","after":null,"totals":{}}"#;
     stores[2].put_setting("migration/incoming", Some(state)).await.unwrap();
-    let error = migrate(&stores[0], &stores[2], "x", clock.now(), &mut ignore).await.unwrap_err();
+    let error = migrate(&*stores[0], &*stores[2], "x", clock.now(), &mut ignore).await.unwrap_err();
     assert!(error.to_string().contains("a part of another store"), "{error}");
-    assert!(check_usable(&stores[2]).await.is_err());
-    assert!(check_usable(&stores[0]).await.is_ok(), "nothing was begun");
+    assert!(check_usable(&*stores[2]).await.is_err());
+    assert!(check_usable(&*stores[0]).await.is_ok(), "nothing was begun");
 }

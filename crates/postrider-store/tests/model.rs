@@ -11,15 +11,16 @@ use postrider_core::model::decision::Decision;
 use postrider_core::model::delivery::{AttemptRecord, DeadReason, Delivery};
 use postrider_core::policy::strikes::NewStrike;
 use postrider_core::ports::store::{
-    AddressLearning, Admission, Alternative, DedupKey, DeliveryFilter, LeasedDelivery, Ledger,
-    NewAddress, NewMessage, Queue, Registry, Replay, Retention, Selection, Settlement,
+    AddressLearning, Admission, Alternative, DedupKey, DeliveryFilter, Intake, LeasedDelivery,
+    Ledger, NewAddress, NewMessage, Registry, Replay, Retention, Selection, Settlement,
     StrikeFilter,
 };
 use postrider_core::{
     AddressHash, Clock, DeliveryId, LaneId, LaneKey, MessageId, StrikeKind, TenantId, Timestamp,
 };
+use postrider_store::conformance::WorkingStore;
 use postrider_store::conformance::{batch, delivery_to, success, webhook};
-use postrider_store::{EmbeddedStore, ManualClock, MemoryStore, StoreOptions};
+use postrider_store::{ManualClock, MemoryStore, StoreOptions};
 use proptest::prelude::*;
 
 #[derive(Debug, Clone)]
@@ -39,6 +40,7 @@ enum Operation {
     Suspend { lane: usize, for_s: u64 },
     Resume { lane: Option<usize> },
     Crash,
+    TakeOver { cleanly: bool },
 }
 
 fn decision() -> impl Strategy<Value = Decision> {
@@ -79,6 +81,7 @@ fn operation() -> impl Strategy<Value = Operation> {
         1 => (0..8usize, 0..30u64).prop_map(|(lane, for_s)| Operation::Suspend { lane, for_s }),
         1 => prop::option::of(0..8usize).prop_map(|lane| Operation::Resume { lane }),
         1 => Just(Operation::Crash),
+        1 => any::<bool>().prop_map(|cleanly| Operation::TakeOver { cleanly }),
     ]
 }
 
@@ -97,8 +100,8 @@ fn learned(attempts: &[AttemptRecord], decision: &Decision) -> AddressLearning {
 /// The two stores, and the ids and leases of the same things in both.
 struct StorePair {
     clock: Arc<ManualClock>,
-    model: MemoryStore,
-    store: EmbeddedStore,
+    model: WorkingStore<MemoryStore>,
+    store: WorkingStore,
     folder: tempfile::TempDir,
     options: StoreOptions,
     messages: Vec<(MessageId, MessageId)>,
@@ -143,8 +146,8 @@ impl StorePair {
         let clock = Arc::new(ManualClock::at(Timestamp(1_790_000_000_000)));
         let folder = tempfile::tempdir().unwrap();
         Self {
-            model: MemoryStore::new(clock.clone()),
-            store: EmbeddedStore::open(folder.path(), clock.clone(), options).unwrap(),
+            model: WorkingStore::over(Arc::new(MemoryStore::new(clock.clone()))),
+            store: WorkingStore::open(folder.path(), clock.clone(), options).unwrap(),
             clock,
             folder,
             options,
@@ -221,7 +224,8 @@ impl StorePair {
                 self.model.resume(lane.map(lane_id));
                 self.store.resume(lane.map(lane_id));
             }
-            Operation::Crash => self.crash(),
+            Operation::Crash => self.crash().await,
+            Operation::TakeOver { cleanly } => self.take_over(cleanly).await,
             Operation::Settle { .. } | Operation::Cancel { .. } | Operation::Start { .. } => {}
         }
     }
@@ -364,12 +368,29 @@ impl StorePair {
     }
 
     /// Opens a copy of the files as they are at this moment. The store is not closed first.
-    fn crash(&mut self) {
+    async fn crash(&mut self) {
         let copy = tempfile::tempdir().unwrap();
         copy_files(self.folder.path(), copy.path());
-        self.store = EmbeddedStore::open(copy.path(), self.clock.clone(), self.options).unwrap();
+        self.store = WorkingStore::open(copy.path(), self.clock.clone(), self.options).unwrap();
         self.folder = copy;
-        self.model.forget_leases();
+        self.model = WorkingStore::over(self.model.store().clone());
+        self.begin_to_consume().await;
+    }
+
+    async fn begin_to_consume(&self) {
+        self.model.take_over().await.unwrap();
+        self.store.take_over().await.unwrap();
+    }
+
+    /// Another consumer takes over, in the same process.
+    async fn take_over(&mut self, cleanly: bool) {
+        if cleanly {
+            self.model.close_consumer().await;
+            self.store.close_consumer().await;
+        }
+        self.model = WorkingStore::over(self.model.store().clone());
+        self.store = WorkingStore::over(self.store.store().clone());
+        self.begin_to_consume().await;
     }
 
     async fn compare(&self) {
@@ -438,7 +459,7 @@ fn compare_runs(operations: Vec<Operation>, options: StoreOptions) {
             pair.run(operation).await;
             pair.compare().await;
         }
-        pair.crash();
+        pair.crash().await;
         pair.compare().await;
     });
 }

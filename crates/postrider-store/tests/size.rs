@@ -7,19 +7,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use postrider_core::model::decision::Decision;
-use postrider_core::ports::store::{AddressLearning, Ledger, Queue, Retention, Settlement};
+use postrider_core::ports::store::{AddressLearning, Intake as _, Ledger, Retention, Settlement};
 use postrider_core::{Clock, DeliveryId, Timestamp};
+use postrider_store::conformance::WorkingStore;
 use postrider_store::conformance::{message, success};
-use postrider_store::{EmbeddedStore, ManualClock, StoreOptions, fsck};
+use postrider_store::{ManualClock, StoreOptions, fsck};
 
 const LEASE: Duration = Duration::from_secs(60);
 const BODY: usize = 900;
 
-fn open(dir: &Path, clock: &Arc<ManualClock>) -> EmbeddedStore {
-    EmbeddedStore::open(dir, clock.clone(), StoreOptions::default()).unwrap()
+fn open(dir: &Path, clock: &Arc<ManualClock>) -> WorkingStore {
+    WorkingStore::open(dir, clock.clone(), StoreOptions::default()).unwrap()
 }
 
-async fn accept(store: &EmbeddedStore, count: usize) {
+async fn accept(store: &WorkingStore, count: usize) {
     let content = format!(r#"{{"title":"{}"}}"#, "x".repeat(BODY));
     for _ in 0..count.div_ceil(100) {
         let new = (0..100).map(|_| {
@@ -32,7 +33,7 @@ async fn accept(store: &EmbeddedStore, count: usize) {
     }
 }
 
-async fn deliver(store: &EmbeddedStore, clock: &ManualClock, count: usize) -> Vec<DeliveryId> {
+async fn deliver(store: &WorkingStore, clock: &ManualClock, count: usize) -> Vec<DeliveryId> {
     let lane = store.ready_lanes(1).await.unwrap().remove(0).id;
     let mut done = Vec::new();
     while done.len() < count {
@@ -58,7 +59,7 @@ fn pages(dir: &Path, table: &str) -> (i64, i64) {
 }
 
 /// Gives the writer occasion for its chores.
-async fn let_it_work(store: &EmbeddedStore, clock: &ManualClock) {
+async fn let_it_work(store: &WorkingStore, clock: &ManualClock) {
     for _ in 0..3 {
         clock.advance(Duration::from_secs(600));
         store.prune(&Retention::of(Duration::from_secs(86_400 * 30))).await.unwrap();

@@ -10,7 +10,6 @@ use http_body_util::BodyExt as _;
 use postrider::client::{Client, whole};
 use postrider::config::{Config, Environment};
 use postrider::serve::{Running, start_with};
-use postrider_core::Clock;
 use postrider_core::ports::store::Store;
 use postrider_store::{ManualClock, MemoryStore, SystemClock};
 use serde_json::{Value, json};
@@ -66,18 +65,14 @@ impl ServerFixture {
 
     /// One with a clock that the test moves.
     pub async fn at(text: &str, clock: Arc<ManualClock>) -> Self {
-        Self::build_at(text, Arc::new(MemoryStore::new(clock.clone())), clock).await
+        Self::build(text, Arc::new(MemoryStore::new(clock))).await
     }
 
     async fn build(text: &str, store: Arc<dyn Store>) -> Self {
-        Self::build_at(text, store, Arc::new(SystemClock)).await
-    }
-
-    async fn build_at(text: &str, store: Arc<dyn Store>, clock: Arc<dyn Clock>) -> Self {
         let mut config = Config::parse(text, "test", &Environment::empty()).unwrap();
         config.server.listen = ([127, 0, 0, 1], 0).into();
         config.admin.key = Some(postrider_channels::settings::SecretText::new(ADMIN_KEY));
-        Self { running: start_with(config, store, clock).await.unwrap() }
+        Self { running: start_with(config, store).await.unwrap() }
     }
 
     pub fn client(&self, key: &str) -> Client {

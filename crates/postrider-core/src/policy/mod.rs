@@ -28,6 +28,7 @@ pub mod place_queue;
 pub mod probe_breaker;
 pub mod probe_choice;
 pub mod ramp_breaker;
+pub mod rate_slice;
 pub mod recent_calls;
 pub mod recent_voters;
 mod refusing_addresses;

@@ -51,7 +51,7 @@ impl AttemptBatch {
     async fn note_start(&self) {
         let context = &self.work.context;
         let leases = self.jobs().iter().map(|j| (j.leased.delivery, j.leased.token)).collect();
-        let noted = context.store.start(leases).await.unwrap_or_else(|error| {
+        let noted = context.consumer.start(leases).await.unwrap_or_else(|error| {
             context.observer.store_trouble("start", &error);
             Vec::new()
         });

@@ -56,8 +56,10 @@ impl MessageIntake {
             None
         };
         let refused = prepared.into_iter().map(|m| m.map_or_else(Some, &mut admitted)).collect();
-        let admissions =
-            if messages.is_empty() { Ok(Vec::new()) } else { self.store.accept(messages).await };
+        let admissions = match messages.is_empty() {
+            true => Vec::new(),
+            false => self.store.accept(messages).await,
+        };
         taken.used(accepted(&admissions, &sizes));
         self.answers(refused, admissions).await
     }
@@ -65,22 +67,22 @@ impl MessageIntake {
     async fn answers(
         &self,
         refused: Vec<Option<RefusedMessage>>,
-        admissions: StoreResult<Vec<Admission>>,
+        admissions: Vec<StoreResult<Admission>>,
     ) -> Vec<Result<IntakeAnswer, IntakeRefusal>> {
         let keys: Vec<_> = refused.iter().flatten().filter_map(|r| r.key.clone()).collect();
         let repeats = if keys.is_empty() { Ok(Vec::new()) } else { self.store.repeats(keys).await };
         let mut repeats = repeats.unwrap_or_default().into_iter();
-        let mut admissions = admissions.map(Vec::into_iter);
-        let answer = |refused: Option<RefusedMessage>| match (refused, &mut admissions) {
-            (Some(RefusedMessage { refusal, key }), _) => {
+        let mut admissions = admissions.into_iter();
+        let answer = |refused: Option<RefusedMessage>| match refused {
+            Some(RefusedMessage { refusal, key }) => {
                 match key.and_then(|_| repeats.next().flatten()) {
                     Some(admission) => answer_to(admission),
                     None => Err(refusal),
                 }
             }
-            (None, Err(error)) => Err(error.clone().into()),
-            (None, Ok(admissions)) => match admissions.next() {
-                Some(admission) => answer_to(admission),
+            None => match admissions.next() {
+                Some(Ok(admission)) => answer_to(admission),
+                Some(Err(error)) => Err(error.into()),
                 None => Err(IntakeRefusal::new(
                     RefusalKind::Internal,
                     "the store gave no answer; please report this",
@@ -112,10 +114,10 @@ fn weight(message: &NewMessage) -> Load {
     }
 }
 
-fn accepted(admissions: &StoreResult<Vec<Admission>>, sizes: &[Load]) -> Load {
+fn accepted(admissions: &[StoreResult<Admission>], sizes: &[Load]) -> Load {
     let mut sum = Load::default();
-    for (admission, size) in admissions.iter().flatten().zip(sizes) {
-        if matches!(admission, Admission::Accepted { .. }) {
+    for (admission, size) in admissions.iter().zip(sizes) {
+        if matches!(admission, Ok(Admission::Accepted { .. })) {
             sum.deliveries += size.deliveries;
             sum.bytes += size.bytes;
         }

@@ -70,15 +70,14 @@ impl MessageIntake {
         intakes: Vec<Arc<dyn ChannelIntake>>,
         policies: Arc<Policies>,
         hash_key: &[u8],
-        clock: Arc<dyn Clock>,
     ) -> Self {
         Self {
+            clock: store.clock(),
             store,
             schema: intakes.iter().map(|intake| (intake.kind(), intake.part_check())).collect(),
             intakes: intakes.into_iter().map(|intake| (intake.kind(), intake)).collect(),
             policies,
             hash_key: hmac::Key::new(hmac::HMAC_SHA256, hash_key),
-            clock,
             lanes: Mutex::default(),
             room: IntakeRoom::new(seed(hash_key)),
             templates: Arc::default(),

@@ -28,7 +28,7 @@ fn lane(tenant: &str, class: &str) -> LaneKey {
 }
 
 /// With room for so many calls per account.
-fn started(
+async fn started(
     accounts: &[(&'static str, &[&'static str])],
     room: usize,
 ) -> (DispatchFixture, Arc<AccountChannel>) {
@@ -36,7 +36,7 @@ fn started(
     let channel = AccountChannel::new(accounts);
     let limits =
         DispatchLimits { per_origin: [(WEBHOOK, room)].into(), ..DispatchLimits::default() };
-    fixture.start_on(channel.clone(), limits);
+    fixture.start_on(channel.clone(), limits).await;
     (fixture, channel)
 }
 
@@ -58,7 +58,8 @@ async fn all_sent(fixture: &DispatchFixture, ids: &[DeliveryId]) {
 
 #[tokio::test]
 async fn a_failing_and_a_hanging_account_cost_a_third_tenant_nothing() {
-    let (mut fixture, channel) = started(&[("a", &["bad"]), ("b", &["slow"]), ("c", &["good"])], 8);
+    let (mut fixture, channel) =
+        started(&[("a", &["bad"]), ("b", &["slow"]), ("c", &["good"])], 8).await;
     channel.behave("bad", failing());
     channel.behave("slow", AccountBehavior::Hangs);
     submit(&mut fixture, "a", 60, "").await;
@@ -81,7 +82,7 @@ async fn a_failing_and_a_hanging_account_cost_a_third_tenant_nothing() {
 
 #[tokio::test]
 async fn tenants_that_share_an_account_are_served_while_one_of_them_fails_there() {
-    let (mut fixture, channel) = started(&[("a", &["shared"]), ("b", &["shared"])], 64);
+    let (mut fixture, channel) = started(&[("a", &["shared"]), ("b", &["shared"])], 64).await;
     channel.behave("shared", failing());
     submit(&mut fixture, "a", 30, "").await;
     settle_down().await;
@@ -93,7 +94,7 @@ async fn tenants_that_share_an_account_are_served_while_one_of_them_fails_there(
 
 #[tokio::test]
 async fn while_the_first_account_is_down_the_second_sends_and_probes_bring_the_first_back() {
-    let (mut fixture, channel) = started(&[("a", &["first", "second"])], 64);
+    let (mut fixture, channel) = started(&[("a", &["first", "second"])], 64).await;
     channel.behave("first", failing());
     let ids = submit(&mut fixture, "a", 60, "").await;
     settle_down().await;
@@ -116,7 +117,7 @@ async fn while_the_first_account_is_down_the_second_sends_and_probes_bring_the_f
 
 #[tokio::test]
 async fn a_full_account_is_waited_for_and_the_next_one_is_not_used() {
-    let (mut fixture, channel) = started(&[("a", &["cheap", "dear"])], 4);
+    let (mut fixture, channel) = started(&[("a", &["cheap", "dear"])], 4).await;
     channel.behave("cheap", AccountBehavior::Hangs);
     submit(&mut fixture, "a", 20, "").await;
     settle_down().await;
@@ -129,7 +130,8 @@ async fn a_full_account_is_waited_for_and_the_next_one_is_not_used() {
 
 #[tokio::test]
 async fn an_account_without_quota_is_passed_over_before_anything_is_leased() {
-    let (mut fixture, channel) = started(&[("a", &["spent", "other"]), ("b", &["spent"])], 64);
+    let (mut fixture, channel) =
+        started(&[("a", &["spent", "other"]), ("b", &["spent"])], 64).await;
     let until = fixture.now() + Duration::from_secs(30);
     channel.hold("spent", AccountHold { by: Gate::RateLimit, until });
     let ids = submit(&mut fixture, "a", 5, "").await;
@@ -145,7 +147,7 @@ async fn an_account_without_quota_is_passed_over_before_anything_is_leased() {
 
 #[tokio::test]
 async fn a_message_that_only_one_account_fits_goes_through_it_or_waits_for_it() {
-    let (mut fixture, channel) = started(&[("a", &["first", "second"])], 64);
+    let (mut fixture, channel) = started(&[("a", &["first", "second"])], 64).await;
     fixture.tenant = TenantId::new("a");
     let only = |name: &str| {
         format!(
@@ -173,7 +175,7 @@ async fn a_class_that_does_not_wait_is_refused_while_its_account_fails() {
     });
     let channel = AccountChannel::new(&[("a", &["bad"]), ("b", &["good"])]);
     channel.behave("bad", failing());
-    fixture.start_on(channel.clone(), DispatchLimits::default());
+    fixture.start_on(channel.clone(), DispatchLimits::default()).await;
     submit(&mut fixture, "a", 30, "").await;
     settle_down().await;
     let refused = submit(&mut fixture, "a", 1, r#","class":"eager""#).await;
@@ -186,7 +188,8 @@ async fn a_class_that_does_not_wait_is_refused_while_its_account_fails() {
 #[tokio::test]
 async fn an_operators_order_concerns_all_accounts_of_the_lane_and_no_others() {
     let (mut fixture, channel) =
-        started(&[("a", &["first", "second"]), ("b", &["other"]), ("c", &["first", "second"])], 64);
+        started(&[("a", &["first", "second"]), ("b", &["other"]), ("c", &["first", "second"])], 64)
+            .await;
     let forced = lane("a", "transactional");
     fixture.lanes.force_breaker(&forced, Some((BreakerOverride::Open, order())));
     let waits = submit(&mut fixture, "a", 2, "").await;
@@ -203,7 +206,7 @@ async fn an_operators_order_concerns_all_accounts_of_the_lane_and_no_others() {
 
 #[tokio::test]
 async fn a_reload_keeps_what_was_learned_about_an_account() {
-    let (mut fixture, channel) = started(&[("a", &["bad"])], 64);
+    let (mut fixture, channel) = started(&[("a", &["bad"])], 64).await;
     channel.behave("bad", failing());
     submit(&mut fixture, "a", 30, "").await;
     settle_down().await;

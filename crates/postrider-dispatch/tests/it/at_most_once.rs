@@ -5,12 +5,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use postrider_core::model::class::OnAmbiguous;
-use postrider_core::ports::store::Queue as _;
+use postrider_core::ports::store::Store as _;
 use postrider_core::{Class, DeadReason, State};
 use postrider_dispatch::DispatchLimits;
 
 use crate::fixture::{DispatchFixture, ObservedEvent, settle_down};
-use crate::flaky_store::FlakyStore;
+use crate::flaky_consumer::FlakyConsumer;
 
 fn careful(name: &str, on_ambiguous: OnAmbiguous) -> Class {
     Class { name: name.into(), on_ambiguous, ..Class::default() }
@@ -27,12 +27,13 @@ async fn what_left_before_a_crash_is_not_sent_again_where_a_duplicate_is_worse_t
         fixture.add_class(careful("paid", on_ambiguous));
         let id = fixture.webhook(r#","class":"paid""#).await;
         // An earlier process leased and noted it, and crashed.
-        let lane = fixture.store.ready_lanes(9).await.unwrap().remove(0);
-        let leased = fixture.store.lease(lane.id, 9, Duration::from_secs(90)).await.unwrap();
+        let earlier = fixture.store.consumer("node").await.unwrap();
+        let lane = earlier.ready_lanes(9).await.unwrap().remove(0);
+        let leased = earlier.lease(lane.id, 9, Duration::from_secs(90)).await.unwrap();
         let start = vec![(leased[0].delivery, leased[0].token)];
-        assert_eq!(fixture.store.start(start).await.unwrap(), [true]);
+        assert_eq!(earlier.start(start).await.unwrap(), [true]);
         fixture.clock.advance(Duration::from_secs(90));
-        fixture.start();
+        fixture.start().await;
         assert_eq!(fixture.finished().await, end);
         assert_eq!(fixture.calls(), 0);
         let delivery = fixture.delivery(id).await;
@@ -45,7 +46,7 @@ async fn what_left_before_a_crash_is_not_sent_again_where_a_duplicate_is_worse_t
 async fn no_call_is_made_before_its_start_is_durable_where_that_matters() {
     let mut fixture = DispatchFixture::new(vec![]);
     fixture.add_class(careful("paid", OnAmbiguous::Park));
-    let disk = Arc::new(FlakyStore::over(fixture.store.clone()));
+    let disk = Arc::new(FlakyConsumer::of(&fixture.store).await);
     disk.full.store(true, Ordering::SeqCst);
     fixture.start_over(disk.clone(), DispatchLimits::default());
     let id = fixture.webhook(r#","class":"paid""#).await;

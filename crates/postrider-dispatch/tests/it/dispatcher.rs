@@ -9,13 +9,13 @@ use postrider_core::{Class, DeadReason, Outcome, State};
 use postrider_dispatch::DispatchLimits;
 
 use crate::fixture::{DispatchFixture, ObservedEvent, WEBHOOK};
-use crate::flaky_store::FlakyStore;
+use crate::flaky_consumer::FlakyConsumer;
 use crate::parallel_channel::{CallFate, ParallelChannel};
 
 #[tokio::test]
 async fn nothing_is_sent_twice_because_decisions_cannot_be_written() {
     let mut fixture = DispatchFixture::new(vec![]);
-    let store = Arc::new(FlakyStore::over(fixture.store.clone()));
+    let store = Arc::new(FlakyConsumer::of(&fixture.store).await);
     store.full.store(true, Ordering::SeqCst);
     fixture.start_over(store.clone(), DispatchLimits::default());
     let id = fixture.webhook("").await;
@@ -36,7 +36,7 @@ async fn nothing_is_sent_twice_because_decisions_cannot_be_written() {
 #[tokio::test]
 async fn a_task_that_panics_is_reported_and_nothing_more_is_leased() {
     let mut fixture = DispatchFixture::new(vec![]);
-    let store = Arc::new(FlakyStore::over(fixture.store.clone()));
+    let store = Arc::new(FlakyConsumer::of(&fixture.store).await);
     store.panics.store(true, Ordering::SeqCst);
     fixture.start_over(store, DispatchLimits::default());
     let status = fixture.dispatcher().status();
@@ -57,7 +57,7 @@ async fn a_task_that_panics_is_reported_and_nothing_more_is_leased() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dispatcher_without_room_sleeps_whatever_arrives() {
     let mut fixture = DispatchFixture::new(vec![None]);
-    let store = Arc::new(FlakyStore::over(fixture.store.clone()));
+    let store = Arc::new(FlakyConsumer::of(&fixture.store).await);
     let limits = DispatchLimits { concurrency: 1, settle_batch: 0, ..DispatchLimits::default() };
     fixture.start_over(store.clone(), limits);
     let id = fixture.webhook("").await;
@@ -73,14 +73,14 @@ async fn a_dispatcher_without_room_sleeps_whatever_arrives() {
 #[tokio::test]
 async fn a_dropped_dispatcher_leases_nothing_and_lets_go_of_the_store() {
     let mut fixture = DispatchFixture::new(vec![]);
-    let before = Arc::strong_count(&fixture.store);
-    fixture.start();
-    assert!(Arc::strong_count(&fixture.store) > before);
+    let consumer = Arc::new(FlakyConsumer::of(&fixture.store).await);
+    fixture.start_over(consumer.clone(), DispatchLimits::default());
+    assert!(Arc::strong_count(&consumer) > 1);
     fixture.drop_dispatcher();
     for _ in 0..10_000 {
         tokio::task::yield_now().await;
     }
-    assert_eq!(Arc::strong_count(&fixture.store), before);
+    assert_eq!(Arc::strong_count(&consumer), 1);
     fixture.webhook("").await;
     assert_eq!(fixture.calls(), 0);
 }
@@ -92,7 +92,7 @@ async fn a_free_replay_does_not_wait_for_slow_calls_beside_it() {
         Arc::new(ParallelChannel::new(vec![CallFate::Wait, CallFate::Answer(Outcome::Reconnect)]));
     let slow = fixture.webhook("").await;
     let refused = fixture.webhook("").await;
-    fixture.start_on(channel.clone(), DispatchLimits::default());
+    fixture.start_on(channel.clone(), DispatchLimits::default()).await;
     assert_eq!(fixture.finished().await, (State::Sent, None));
     assert_eq!(fixture.delivery(refused).await.state, State::Sent);
     assert_eq!(fixture.delivery(slow).await.state, State::Sending);
@@ -106,7 +106,7 @@ async fn a_free_replay_never_outlives_its_lease() {
     let mut fixture = DispatchFixture::new(vec![]);
     let channel = Arc::new(ParallelChannel::new(vec![CallFate::Wait]));
     let id = fixture.webhook("").await;
-    fixture.start_on(channel.clone(), DispatchLimits::default());
+    fixture.start_on(channel.clone(), DispatchLimits::default()).await;
     fixture.becomes(id, State::Sending).await;
     fixture.clock.advance(DispatchLimits::default().lease / 2);
     channel.answer_next(Outcome::Reconnect);
@@ -122,7 +122,7 @@ async fn a_channel_that_panics_costs_an_attempt_and_is_not_asked_again_at_once()
     let mut fixture = DispatchFixture::new(vec![]);
     let channel = Arc::new(ParallelChannel::new(vec![CallFate::Panic]));
     let id = fixture.webhook(r#","retry":{"jitter":"none"}"#).await;
-    fixture.start_on(channel.clone(), DispatchLimits::default());
+    fixture.start_on(channel.clone(), DispatchLimits::default()).await;
     let waiting = fixture.becomes(id, State::Retrying).await;
     assert_eq!((waiting.attempts, waiting.log[0].code.as_deref()), (1, Some("panic")));
     assert_eq!(channel.count(), 1);
@@ -138,7 +138,7 @@ async fn what_a_shutdown_cuts_off_is_ambiguous_where_a_duplicate_is_worse_than_a
     let channel = Arc::new(ParallelChannel::new(vec![CallFate::Wait, CallFate::Wait]));
     let paid = fixture.webhook(r#","class":"paid""#).await;
     let other = fixture.webhook("").await;
-    fixture.start_on(channel, DispatchLimits::default());
+    fixture.start_on(channel, DispatchLimits::default()).await;
     fixture.becomes(paid, State::Sending).await;
     fixture.becomes(other, State::Sending).await;
     assert!(!fixture.drain(Duration::ZERO).await);
@@ -154,7 +154,7 @@ async fn what_expires_while_its_start_is_being_written_is_not_handed_over() {
     let paid = Class { name: "paid".into(), on_ambiguous: OnAmbiguous::Park, ..Class::default() };
     fixture.add_class(paid);
     let start_takes = Some((fixture.clock.clone(), Duration::from_secs(30)));
-    let store = FlakyStore { start_takes, ..FlakyStore::over(fixture.store.clone()) };
+    let store = FlakyConsumer { start_takes, ..FlakyConsumer::of(&fixture.store).await };
     let limits = DispatchLimits { per_origin: [(WEBHOOK, 1)].into(), ..DispatchLimits::default() };
     fixture.start_over(Arc::new(store), limits);
     let id = fixture.webhook(r#","class":"paid","ttl_s":30"#).await;
@@ -172,7 +172,7 @@ async fn one_free_place_is_used_while_the_other_calls_hang() {
     let channel = Arc::new(ParallelChannel::new(fates));
     let limits = DispatchLimits { per_origin: [(WEBHOOK, 8)].into(), ..DispatchLimits::default() };
     fixture.webhook("").await;
-    fixture.start_on(channel.clone(), limits);
+    fixture.start_on(channel.clone(), limits).await;
     assert_eq!(fixture.finished().await, (State::Sent, None), "an origin that has answered");
     for _ in 0..9 {
         fixture.webhook("").await;
@@ -189,7 +189,7 @@ async fn one_free_place_is_used_while_the_other_calls_hang() {
 #[tokio::test]
 async fn what_we_ran_out_of_ourselves_is_no_attempt_and_is_tried_again_within_a_second() {
     let mut fixture = DispatchFixture::new(vec![Some(Outcome::Local)]);
-    fixture.start();
+    fixture.start().await;
     let id = fixture.webhook("").await;
     fixture.becomes(id, State::Parked).await;
     let delivery = fixture.delivery(id).await;

@@ -10,7 +10,7 @@ use crate::fixture::{DispatchFixture, WEBHOOK, order, settle_down};
 #[tokio::test]
 async fn what_has_expired_leaves_the_queue_while_its_lane_is_held() {
     let mut fixture = DispatchFixture::new(vec![]);
-    fixture.start();
+    fixture.start().await;
     let lane = LaneKey {
         tenant: fixture.tenant.clone(),
         channel: WEBHOOK,
@@ -37,7 +37,7 @@ async fn what_is_over_by_one_of_two_clocks_is_neither_sent_nor_ended() {
     let day = Duration::from_secs(86_400);
     fixture.clock.doubt(day);
     fixture.clock.advance(day);
-    fixture.start();
+    fixture.start().await;
     settle_down().await;
     assert_eq!(fixture.delivery(id).await.state, State::Parked);
     fixture.clock.doubt(Duration::ZERO);

@@ -12,7 +12,7 @@ use postrider_channels::webpush::WebpushIntake;
 use postrider_core::model::content::{Content, PartCheck};
 use postrider_core::model::decision::DecisionKind;
 use postrider_core::model::outcome::{AnswerTerms, OutcomeKind};
-use postrider_core::ports::store::{Ledger, Store, StoreError};
+use postrider_core::ports::store::{Consumer, Ledger, Store, StoreError};
 use postrider_core::{
     AddressHash, Attempt, AttemptRecord, Channel, ChannelIntake, ChannelKind, ChannelTraits,
     CheckedAddress, Class, Clock, DeadReason, Delivery, DeliveryId, FieldError, Finished, LaneKey,
@@ -199,11 +199,7 @@ impl ChannelIntake for WithoutAccounts {
     }
 }
 
-fn intake(
-    store: &Arc<MemoryStore>,
-    policies: &Arc<Policies>,
-    clock: &Arc<ManualClock>,
-) -> MessageIntake {
+fn intake(store: &Arc<MemoryStore>, policies: &Arc<Policies>) -> MessageIntake {
     let policy = NetworkPolicy::default();
     let mut intakes: Vec<Arc<dyn ChannelIntake>> = vec![
         Arc::new(WebpushIntake { policy }),
@@ -213,7 +209,7 @@ fn intake(
     for kind in ["fcm", "apns", "email", "sms"] {
         intakes.push(Arc::new(WithoutAccounts(ChannelKind::new(kind))));
     }
-    MessageIntake::new(store.clone(), intakes, policies.clone(), b"hash key", clock.clone())
+    MessageIntake::new(store.clone(), intakes, policies.clone(), b"hash key")
 }
 
 impl DispatchFixture {
@@ -222,7 +218,7 @@ impl DispatchFixture {
         let store = Arc::new(MemoryStore::new(clock.clone()));
         let classes = Class::built_in();
         let policies = Policies::new(Policy::new(classes.clone(), DispatchLimits::default()));
-        let intake = intake(&store, &policies, &clock);
+        let intake = intake(&store, &policies);
         let channel = Arc::new(ScriptedChannel {
             script: Mutex::new(script.into()),
             ..ScriptedChannel::default()
@@ -244,27 +240,33 @@ impl DispatchFixture {
         }
     }
 
-    pub(crate) fn start(&mut self) {
-        self.start_with(DispatchLimits::default());
+    pub(crate) async fn start(&mut self) {
+        self.start_with(DispatchLimits::default()).await;
     }
 
-    pub(crate) fn start_with(&mut self, limits: DispatchLimits) {
-        self.start_over(self.store.clone(), limits);
+    pub(crate) async fn start_with(&mut self, limits: DispatchLimits) {
+        self.start_on(self.channel.clone(), limits).await;
     }
 
-    pub(crate) fn start_over(&mut self, store: Arc<dyn Store>, limits: DispatchLimits) {
-        self.run(store, self.channel.clone(), limits);
+    pub(crate) fn start_over(&mut self, consumer: Arc<dyn Consumer>, limits: DispatchLimits) {
+        self.run(consumer, self.channel.clone(), limits);
     }
 
-    pub(crate) fn start_on(&mut self, channel: Arc<dyn Channel>, limits: DispatchLimits) {
-        self.run(self.store.clone(), channel, limits);
+    pub(crate) async fn start_on(&mut self, channel: Arc<dyn Channel>, limits: DispatchLimits) {
+        let consumer = self.store.consumer("node").await.unwrap();
+        self.run(consumer, channel, limits);
     }
 
-    fn run(&mut self, store: Arc<dyn Store>, channel: Arc<dyn Channel>, limits: DispatchLimits) {
+    fn run(
+        &mut self,
+        consumer: Arc<dyn Consumer>,
+        channel: Arc<dyn Channel>,
+        limits: DispatchLimits,
+    ) {
         self.lanes = Lanes::new(self.policies.clone(), self.clock.clone(), 11);
         self.adopt(limits);
         self.dispatcher = Some(Dispatcher::start(DispatcherConfig {
-            store,
+            consumer,
             channels: vec![channel],
             lanes: self.lanes.clone(),
             clock: self.clock.clone(),

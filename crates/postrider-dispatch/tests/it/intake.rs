@@ -1,6 +1,6 @@
 //! What the intake takes, and what it answers to the rest.
 
-use postrider_core::ports::store::{DedupKey, Queue as _, Registry};
+use postrider_core::ports::store::{DedupKey, Intake as _, Registry};
 use postrider_dispatch::{IntakeAnswer, IntakeRefusal, RefusalKind, Submission};
 
 use crate::fixture::DispatchFixture;

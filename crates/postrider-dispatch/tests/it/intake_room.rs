@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use postrider_core::policy::backpressure::Capacity;
-use postrider_core::ports::store::{Queue as _, Registry as _};
+use postrider_core::ports::store::{Intake as _, Registry as _};
 use postrider_core::{State, TenantId};
 use postrider_dispatch::{Capacities, IntakeAnswer, IntakeRefusal, RefusalKind, Submission};
 
@@ -151,7 +151,7 @@ async fn room_comes_back_with_what_is_sent_and_the_wait_follows_the_pace() {
         }
     };
     assert_eq!(nothing_drains.kind, RefusalKind::TenantFull);
-    fixture.start();
+    fixture.start().await;
     for _ in 0..100 {
         assert_eq!(fixture.finished().await, (State::Sent, None));
     }

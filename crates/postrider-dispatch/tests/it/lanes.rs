@@ -35,7 +35,7 @@ fn busy() -> Option<Outcome> {
 
 /// Two seconds in which all goes well.
 async fn twenty_per_second(fixture: &mut DispatchFixture) {
-    fixture.start();
+    fixture.start().await;
     for n in 0..40 {
         to_target(fixture, n).await;
         settle_down().await;
@@ -51,7 +51,7 @@ async fn state_of_lane(fixture: &DispatchFixture) -> LaneState {
 #[tokio::test]
 async fn a_host_that_asks_to_be_left_alone_is_left_alone_by_all_its_lanes_and_only_by_them() {
     let mut fixture = DispatchFixture::new(vec![wait(30, Scope::Host)]);
-    fixture.start();
+    fixture.start().await;
     let first = fixture.webhook("").await;
     fixture.becomes(first, State::Retrying).await;
     let until = fixture.now() + Duration::from_secs(30);
@@ -83,7 +83,7 @@ async fn a_host_that_asks_to_be_left_alone_is_left_alone_by_all_its_lanes_and_on
 #[tokio::test]
 async fn an_address_that_asks_to_be_left_alone_does_not_hold_up_its_neighbours() {
     let mut fixture = DispatchFixture::new(vec![wait(30, Scope::Target)]);
-    fixture.start();
+    fixture.start().await;
     let first = fixture.webhook("").await;
     fixture.becomes(first, State::Retrying).await;
     to_target(&fixture, 2).await;
@@ -93,7 +93,7 @@ async fn an_address_that_asks_to_be_left_alone_does_not_hold_up_its_neighbours()
 #[tokio::test]
 async fn three_addresses_that_ask_at_the_same_time_speak_for_their_host() {
     let mut fixture = DispatchFixture::new(vec![wait(60, Scope::Target); 3]);
-    fixture.start();
+    fixture.start().await;
     for n in 0..3 {
         let id = to_target(&fixture, n).await;
         fixture.becomes(id, State::Retrying).await;
@@ -110,7 +110,7 @@ async fn three_addresses_that_ask_at_the_same_time_speak_for_their_host() {
 #[tokio::test]
 async fn while_a_provider_is_down_nothing_is_leased_nothing_burned_and_one_probe_decides() {
     let mut fixture = DispatchFixture::new(failing(21));
-    fixture.start();
+    fixture.start().await;
     for n in 0..20 {
         let id =
             fixture.webhook(r#","retry":{"retries":5,"jitter":"none","base_ms":120000}"#).await;
@@ -142,7 +142,7 @@ async fn while_a_provider_is_down_nothing_is_leased_nothing_burned_and_one_probe
 #[tokio::test]
 async fn a_refused_credential_stops_its_tenant_at_once_and_no_other() {
     let mut fixture = DispatchFixture::new(vec![Some(Outcome::Config)]);
-    fixture.start();
+    fixture.start().await;
     let first = fixture.webhook("").await;
     fixture.becomes(first, State::Parked).await;
     let second = to_target(&fixture, 2).await;
@@ -160,7 +160,7 @@ async fn a_refused_credential_stops_its_tenant_at_once_and_no_other() {
 async fn a_paused_lane_waits_for_its_operator_however_long() {
     let mut fixture = DispatchFixture::new(vec![]);
     let id = fixture.webhook("").await;
-    fixture.start();
+    fixture.start().await;
     assert_eq!(fixture.finished().await, (State::Sent, None));
     let waiting = fixture.webhook(r#","send_at":"2027-01-15T08:00:10Z""#).await;
     let lane = fixture.store.lanes(None, 9).await.unwrap().remove(0);
@@ -177,7 +177,7 @@ async fn a_paused_lane_waits_for_its_operator_however_long() {
 #[tokio::test]
 async fn an_operators_word_about_a_breaker_takes_effect_at_once() {
     let mut fixture = DispatchFixture::new(vec![wait(600, Scope::Host)]);
-    fixture.start();
+    fixture.start().await;
     let first = fixture.webhook("").await;
     fixture.becomes(first, State::Retrying).await;
     let second = to_target(&fixture, 2).await;
@@ -198,11 +198,13 @@ async fn an_operators_word_about_a_breaker_takes_effect_at_once() {
 #[tokio::test]
 async fn retries_beyond_their_share_wait_unburned_and_those_that_succeed_let_the_others_go() {
     let mut fixture = DispatchFixture::new(failing(8));
-    fixture.start_with(DispatchLimits {
-        retry_budget: BudgetPolicy { floor_per_s: 0.2, ..Default::default() },
-        settle_linger: Duration::ZERO,
-        ..DispatchLimits::default()
-    });
+    fixture
+        .start_with(DispatchLimits {
+            retry_budget: BudgetPolicy { floor_per_s: 0.2, ..Default::default() },
+            settle_linger: Duration::ZERO,
+            ..DispatchLimits::default()
+        })
+        .await;
     let mut ids = Vec::new();
     for _ in 0..6 {
         let id = fixture.webhook(r#","retry":{"retries":9,"jitter":"none","base_ms":1000}"#).await;
@@ -236,7 +238,7 @@ async fn a_providers_rate_is_kept_to_the_call_and_its_lanes_share_it() {
     }
     let rate = Rate { per_s: 2.0, burst: 4, ramp_s: 0 };
     let rates = [(WEBHOOK, rate)].into();
-    fixture.start_with(DispatchLimits { rates, ..DispatchLimits::default() });
+    fixture.start_with(DispatchLimits { rates, ..DispatchLimits::default() }).await;
     settle_down().await;
     assert_eq!(fixture.calls(), 4, "one burst");
     let until = fixture.now() + Duration::from_millis(500);
@@ -262,7 +264,7 @@ async fn a_tenants_rate_holds_up_no_other_tenant() {
         to_target(&fixture, n).await;
     }
     let tenant_rates = [(acme, Rate { per_s: 1.0, burst: 1, ramp_s: 0 })].into();
-    fixture.start_with(DispatchLimits { tenant_rates, ..DispatchLimits::default() });
+    fixture.start_with(DispatchLimits { tenant_rates, ..DispatchLimits::default() }).await;
     settle_down().await;
     assert_eq!(fixture.calls(), 1 + 5);
     fixture.clock.advance(Duration::from_secs(1));
@@ -282,7 +284,7 @@ async fn a_tenants_old_backlog_does_not_keep_another_waiting() {
         to_target(&fixture, n).await;
     }
     let rates = [(WEBHOOK, Rate { per_s: 1.0, burst: 10, ramp_s: 0 })].into();
-    fixture.start_with(DispatchLimits { rates, ..DispatchLimits::default() });
+    fixture.start_with(DispatchLimits { rates, ..DispatchLimits::default() }).await;
     settle_down().await;
     fixture.clock.advance(Duration::from_secs(3));
     settle_down().await;
@@ -303,7 +305,7 @@ async fn a_credentials_rate_holds_up_its_own_lanes_at_that_provider_only() {
         to_target(&fixture, n).await;
     }
     let credential_rates = [(WEBHOOK, Rate { per_s: 1.0, burst: 2, ramp_s: 0 })].into();
-    fixture.start_with(DispatchLimits { credential_rates, ..DispatchLimits::default() });
+    fixture.start_with(DispatchLimits { credential_rates, ..DispatchLimits::default() }).await;
     settle_down().await;
     assert_eq!(fixture.calls(), 2 + 1 + 2, "two each at the one, one at the other");
     fixture.clock.advance(Duration::from_secs(1));
@@ -321,11 +323,9 @@ async fn one_address_gets_no_more_than_its_rate_and_its_neighbours_do_not_wait()
     to_target(&fixture, 2).await;
     let address_rates = [(WEBHOOK, Rate { per_s: 1.0, burst: 1, ramp_s: 0 })].into();
     let settle_linger = Duration::ZERO;
-    fixture.start_with(DispatchLimits {
-        address_rates,
-        settle_linger,
-        ..DispatchLimits::default()
-    });
+    fixture
+        .start_with(DispatchLimits { address_rates, settle_linger, ..DispatchLimits::default() })
+        .await;
     settle_down().await;
     assert_eq!(fixture.calls(), 2, "one each");
     for second in 1..=5 {

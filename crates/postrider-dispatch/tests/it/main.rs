@@ -9,7 +9,7 @@ mod attempt;
 mod dispatcher;
 mod expiry;
 mod fixture;
-mod flaky_store;
+mod flaky_consumer;
 mod intake;
 mod intake_room;
 mod intake_template;

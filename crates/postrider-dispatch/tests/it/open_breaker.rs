@@ -24,7 +24,7 @@ async fn lane_state(fixture: &DispatchFixture) -> LaneState {
 async fn an_outage_of_hours_kills_nothing_that_has_time_left() {
     let mut fixture = DispatchFixture::new(failing(10_000));
     let ids = fixture.submit_many(60, "").await;
-    fixture.start();
+    fixture.start().await;
     let began = fixture.now();
     while fixture.now().since(began) < Duration::from_secs(4 * 3600) {
         settle_down().await;
@@ -54,11 +54,13 @@ async fn an_outage_of_hours_kills_nothing_that_has_time_left() {
 #[tokio::test]
 async fn a_retry_storm_opens_the_breaker() {
     let mut fixture = DispatchFixture::new(failing(10_000));
-    fixture.start_with(DispatchLimits {
-        retry_budget: BudgetPolicy { floor_per_s: 1_000.0, ..BudgetPolicy::default() },
-        breaker: BreakerPolicy { storm_retries_min: 10, ..BreakerPolicy::default() },
-        ..DispatchLimits::default()
-    });
+    fixture
+        .start_with(DispatchLimits {
+            retry_budget: BudgetPolicy { floor_per_s: 1_000.0, ..BudgetPolicy::default() },
+            breaker: BreakerPolicy { storm_retries_min: 10, ..BreakerPolicy::default() },
+            ..DispatchLimits::default()
+        })
+        .await;
     fixture
         .webhook(r#","retry":{"retries":50,"kind":"fixed","jitter":"none","base_ms":1000}"#)
         .await;
@@ -77,7 +79,7 @@ async fn a_retry_storm_opens_the_breaker() {
 async fn a_mass_of_gone_addresses_erases_few_and_stops_until_an_operator_says_so() {
     let mut fixture = DispatchFixture::new(vec![Some(Outcome::Gone); 10_000]);
     let ids = fixture.submit_many(200, "").await;
-    fixture.start();
+    fixture.start().await;
     for _ in 0..49 {
         assert_eq!(fixture.finished().await, (State::Gone, None));
     }
@@ -108,7 +110,7 @@ async fn a_class_that_does_not_wait_is_refused_at_once_while_the_breaker_is_open
         when_open: WhenOpen::Reject,
         ..Class::default()
     });
-    fixture.start();
+    fixture.start().await;
     let patient = fixture.webhook("").await;
     assert_eq!(fixture.finished().await, (State::Sent, None));
     let lane = LaneKey {
@@ -149,7 +151,7 @@ async fn what_may_fall_back_goes_to_the_next_address_whose_provider_takes_calls(
     let mut fixture = DispatchFixture::new(vec![]);
     let falls_back = WhenOpen::FallBack;
     fixture.add_class(Class { name: "flexible".into(), when_open: falls_back, ..Class::default() });
-    fixture.start();
+    fixture.start().await;
     let closed = ["https://a.example", "https://b.example", "https://c.example"];
     for provider in &closed[..2] {
         fixture

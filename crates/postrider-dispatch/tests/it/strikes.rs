@@ -54,7 +54,7 @@ async fn status(fixture: &DispatchFixture, address: &Address) -> AddressStatus {
 async fn three_strikes_within_a_day_cost_messages_and_the_first_after_a_day_the_address() {
     let mut fixture = fixture(StrikeKind::Endpoint, dropped(9));
     let address = register(&fixture).await;
-    fixture.start();
+    fixture.start().await;
     for hour in [0, 8, 15] {
         assert_eq!(one(&mut fixture).await, PERMANENT, "{hour}");
         fixture.clock.advance(8 * HOUR - Duration::from_millis(1));
@@ -71,7 +71,7 @@ async fn three_strikes_within_a_day_cost_messages_and_the_first_after_a_day_the_
 #[tokio::test]
 async fn an_inline_address_is_remembered_like_a_registered_one() {
     let mut fixture = fixture(StrikeKind::Number, dropped(2));
-    fixture.start();
+    fixture.start().await;
     assert_eq!(one(&mut fixture).await, PERMANENT);
     assert_eq!(one(&mut fixture).await, GONE);
 }
@@ -79,10 +79,10 @@ async fn an_inline_address_is_remembered_like_a_registered_one() {
 #[tokio::test]
 async fn strikes_outlive_the_dispatcher() {
     let mut fixture = fixture(StrikeKind::Number, dropped(2));
-    fixture.start();
+    fixture.start().await;
     assert_eq!(one(&mut fixture).await, PERMANENT);
     assert!(fixture.drain(Duration::from_secs(5)).await);
-    fixture.start();
+    fixture.start().await;
     assert_eq!(one(&mut fixture).await, GONE);
 }
 
@@ -92,7 +92,7 @@ async fn a_success_between_two_strikes_clears_the_first() {
         StrikeKind::Number,
         vec![Outcome::DropMessage, Outcome::Accepted, Outcome::DropMessage],
     );
-    fixture.start();
+    fixture.start().await;
     assert_eq!(one(&mut fixture).await, PERMANENT);
     assert_eq!(one(&mut fixture).await, SENT);
     assert!(strikes(&fixture).await.is_empty());
@@ -105,7 +105,7 @@ async fn an_unreachable_number_strikes_once_per_message_and_is_suspect_after_thr
     let mut fixture = fixture(StrikeKind::Unreachable, vec![retry; 9]);
     fixture.channel.terms.lock().unwrap().retries_max = Some(2);
     let address = register(&fixture).await;
-    fixture.start();
+    fixture.start().await;
     for nth in 1..=3u32 {
         fixture.webhook(r#","ttl_s":86400"#).await;
         let mut retries = 0;
@@ -137,7 +137,7 @@ async fn an_unreachable_number_strikes_once_per_message_and_is_suspect_after_thr
 async fn a_host_without_a_name_is_retried_for_a_day_and_then_gone() {
     let retry = Outcome::RetryBackoff { at_least: Duration::ZERO };
     let mut fixture = fixture(StrikeKind::Host, vec![retry; 1_000]);
-    fixture.start();
+    fixture.start().await;
     let began: Timestamp = fixture.now();
     let gone_at = loop {
         fixture.webhook(r#","ttl_s":7200"#).await;
@@ -164,7 +164,7 @@ async fn a_receiver_that_failed_for_five_days_gets_one_attempt_until_it_works() 
     let retry = Outcome::RetryBackoff { at_least: Duration::ZERO };
     let mut fixture = fixture(StrikeKind::Failing, vec![retry; 100]);
     let address = register(&fixture).await;
-    fixture.start();
+    fixture.start().await;
     let exhausted = (State::Failed, Some(DeadReason::RetriesExhausted));
     for day in 0..=5 {
         fixture.webhook("").await;
@@ -191,7 +191,7 @@ async fn a_receiver_that_failed_for_five_days_gets_one_attempt_until_it_works() 
 #[tokio::test]
 async fn a_mass_of_addresses_that_strikes_call_gone_is_not_believed() {
     let mut fixture = fixture(StrikeKind::Number, dropped(10_000));
-    fixture.start();
+    fixture.start().await;
     let to = |n| {
         let url = format!("https://hooks.example/{n}");
         format!(r#"{{"to":{{"address":{{"channel":"webhook","url":"{url}"}}}}}}"#)
@@ -219,7 +219,7 @@ async fn a_refusal_with_bounded_retries_ends_as_permanent() {
     let retry = Outcome::RetryBackoff { at_least: Duration::ZERO };
     let mut fixture = DispatchFixture::new(vec![Some(retry); 9]);
     *fixture.channel.terms.lock().unwrap() = AnswerTerms { retries_max: Some(1), strike: None };
-    fixture.start();
+    fixture.start().await;
     let id = fixture.webhook("").await;
     fixture.becomes(id, State::Retrying).await;
     fixture.clock.advance(Duration::from_secs(120));

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Result;
-use postrider_core::ports::store::{Admission, NewDelivery, NewMessage, Queue as _, Store};
+use postrider_core::ports::store::{Admission, Intake as _, NewDelivery, NewMessage, Store as _};
 use postrider_core::{
     AddressHash, AttemptRecord, Class, Clock, DeadReason, DeliveryId, LaneKey, State, Target,
     TenantId,
@@ -76,7 +76,7 @@ async fn drive(plan: &Arc<HarmPlan>, kind: HarmRunKind, clock: &Arc<SimClock>) -
     let watch = Arc::new(FateWatch::new(plan, clock.clone(), invariants.clone()));
     let channel = |kind| Arc::new(HarmChannel { kind, network: network.clone() }) as _;
     let _dispatcher = Dispatcher::start(DispatcherConfig {
-        store: store.clone() as Arc<dyn Store>,
+        consumer: store.consumer("node").await?,
         channels: vec![channel(WEB), channel(RELAY)],
         lanes,
         clock: clock.clone() as Arc<dyn Clock>,
@@ -90,8 +90,8 @@ async fn drive(plan: &Arc<HarmPlan>, kind: HarmRunKind, clock: &Arc<SimClock>) -
         let wait = due[0].at_ms - clock.elapsed();
         sleep(Duration::from_millis(wait.max(0) as u64)).await;
         let messages = due.iter().map(|arrival| senders.message(arrival)).collect();
-        for (arrival, admission) in due.iter().zip(store.accept(messages).await?) {
-            if let Admission::Accepted { deliveries, .. } = admission {
+        for (arrival, admission) in due.iter().zip(store.accept(messages).await) {
+            if let Admission::Accepted { deliveries, .. } = admission? {
                 let mut state = watch.state();
                 state.ids.extend(deliveries.into_iter().map(|id| (id, arrival.id)));
             }

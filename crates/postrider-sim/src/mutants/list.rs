@@ -18,8 +18,8 @@ pub(super) const MUTANTS: &[SimMutant] = &[
         patches: &[
             patch(
                 "crates/postrider-store/src/memory/queue.rs",
-                "if held.is_none_or(|lease| lease.token != token) {\n            return SettleResult::Fenced;",
-                "if held.is_none() && token == 0 {\n            return SettleResult::Fenced;",
+                "if row.lease.is_none_or(|lease| lease.token != token) {\n            return SettleResult::Fenced;",
+                "if row.lease.is_none() && token == 0 {\n            return SettleResult::Fenced;",
             ),
             patch(
                 "crates/postrider-store/src/embedded/index/mod.rs",
@@ -27,6 +27,16 @@ pub(super) const MUTANTS: &[SimMutant] = &[
                 "if !matches!(lease.phase,",
             ),
         ],
+    },
+    SimMutant {
+        name: "repeat",
+        bug: "a repeated settlement is not recognised",
+        stores: &["memory", "embedded"],
+        patches: &[patch(
+            "crates/postrider-store/src/settled_before.rs",
+            "self.0.push_back((id, token));",
+            "self.0.push_back((id, token + 1));",
+        )],
     },
     SimMutant {
         name: "late",
@@ -83,8 +93,8 @@ pub(super) const MUTANTS: &[SimMutant] = &[
         patches: &[
             patch(
                 "crates/postrider-store/src/memory/rows.rs",
-                "pub(super) fn forget_leases(&mut self) {",
-                "pub(super) fn forget_leases(&mut self) {\n        self.dedup.clear();",
+                "pub(super) fn forget_leases(&mut self, crashed: bool) {",
+                "pub(super) fn forget_leases(&mut self, crashed: bool) {\n        self.dedup.clear();",
             ),
             patch(
                 "crates/postrider-store/src/embedded/sql/dedup/list.rs",

@@ -12,6 +12,7 @@ use super::{CheckResult, DeliveryRecord, EventTime, HeldLease, Oracle, check};
 const NO_SECOND_SEND: &str = "no second send after a recorded acceptance";
 const ONE_HOLDER: &str = "a delivery has one holder at a time";
 const NOTHING_FORGOTTEN: &str = "the store forgets no attempt";
+const REPEATED: &str = "a repeated settlement is answered as the first one";
 const FENCED: &str = "a settlement with an old token is refused";
 const NO_BURNED_ATTEMPT: &str = "no attempt is burned by waiting";
 const WITHIN_POLICY: &str = "no more attempts than the policy allows";
@@ -112,6 +113,9 @@ impl Oracle {
     ) -> CheckResult {
         let Some(index) = self.find(asked.delivery) else { return Ok(()) };
         let record = &mut self.deliveries[index];
+        if record.settled_by == Some(asked.token) {
+            return check(answer == SettleResult::Done, REPEATED, String::new);
+        }
         let held = record.held.filter(|held| held.token == asked.token);
         let Some(held) = held else {
             return check(answer == SettleResult::Fenced, FENCED, || {
@@ -124,6 +128,7 @@ impl Oracle {
         })?;
         check_settlement(record, held, asked, self.classes[record.class].retry.retries)?;
         record.held = None;
+        record.settled_by = Some(asked.token);
         record.in_doubt |= held.calls as usize > asked.attempts.len();
         record.tries += asked.attempts.len() as u32;
         let settled = apply(record, &asked.decision, now);

@@ -66,6 +66,8 @@ pub(crate) struct DeliveryRecord {
     pub replays: u32,
     /// Process ends while it was leased, since its last finished attempt.
     pub crashes: u32,
+    /// The token of the last settlement.
+    pub settled_by: Option<u64>,
 }
 
 /// A lease from the store.
@@ -153,6 +155,11 @@ impl Oracle {
     /// A process starts: leases and memory of the last one are lost.
     pub(crate) fn process_started(&mut self) {
         self.process_starts += 1;
+        self.worker_replaced();
+    }
+
+    /// Another worker has the work now: leases and memory of the last one are lost.
+    pub(crate) fn worker_replaced(&mut self) {
         for record in &mut self.deliveries {
             if let Some(held) = record.held.take() {
                 record.crashes += 1;
@@ -261,6 +268,7 @@ impl Oracle {
                 started: false,
                 replays: 0,
                 crashes: 0,
+                settled_by: None,
             });
             self.deliveries.last().into_iter().for_each(|record| self.fairness.arrived(record));
         }

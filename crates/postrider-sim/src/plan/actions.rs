@@ -39,6 +39,12 @@ pub(crate) enum SimAction {
         drain_ms: u64,
         down_ms: i64,
     },
+    /// The worker that has the work dies alone, and another one goes on.
+    WorkerDies,
+    /// It hands over instead, with some time for running calls.
+    WorkerLeaves {
+        drain_ms: u64,
+    },
     /// Compares the store's counts with a recount.
     Recount,
 }
@@ -108,6 +114,21 @@ pub(super) fn draw(plan: &mut SimPlan, rng: &mut SimRng) {
     }
     operate(plan, &mut actions, rng);
     plan.actions.extend(actions);
+}
+
+/// Some runs have several workers.
+pub(super) fn draw_workers(plan: &mut SimPlan, rng: &mut SimRng) {
+    if plan.profile == PlanProfile::Contention || rng.chance(0.5) {
+        return;
+    }
+    plan.workers = rng.within(2, 3) as usize;
+    for _ in 0..rng.within(1, 6) {
+        let drain_ms = rng.magnitude(20_000);
+        let dies = rng.chance(0.6);
+        let action =
+            if dies { SimAction::WorkerDies } else { SimAction::WorkerLeaves { drain_ms } };
+        plan.actions.push((rng.below(plan.calm_at_ms as u64) as i64, action));
+    }
 }
 
 /// Every action of the operator is undone before the calm phase.

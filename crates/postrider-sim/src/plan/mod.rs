@@ -49,6 +49,8 @@ pub(crate) struct SimPlan {
     pub actions: Vec<(i64, SimAction)>,
     /// Entries of one lane that the embedded store keeps in memory.
     pub lane_window: usize,
+    /// How many workers wait for work at the same time.
+    pub workers: usize,
     /// For draws during the run.
     pub rng: SimRng,
 }
@@ -88,11 +90,13 @@ impl SimPlan {
             limits,
             messages: Vec::new(),
             actions: Vec::new(),
+            workers: 1,
             lane_window: if rng.chance(0.3) { rng.within(2, 12) as usize } else { 4_096 },
             rng: rng.fork(),
         };
         messages::draw(&mut plan, &mut rng.fork());
         actions::draw(&mut plan, &mut rng.fork());
+        actions::draw_workers(&mut plan, &mut rng.fork());
         plan.actions.sort_by_key(|(at, _)| *at);
         plan
     }

@@ -10,12 +10,13 @@ use std::time::{Duration, Instant};
 use postrider_core::model::decision::Decision;
 use postrider_core::model::message::Envelope;
 use postrider_core::ports::store::{
-    AddressLearning, Admission, DedupKey, LeasedDelivery, NewDelivery, NewMessage, Queue,
-    Settlement, StoreResult,
+    AddressLearning, Admission, DedupKey, LeasedDelivery, NewDelivery, NewMessage, Settlement,
+    StoreResult,
 };
 use postrider_core::{AddressHash, ChannelKind, Clock, DeadReason, LaneKey, Target, TenantId};
+use postrider_store::ManualClock;
+use postrider_store::conformance::WorkingStore;
 use postrider_store::conformance::success;
-use postrider_store::{EmbeddedStore, ManualClock};
 
 use crate::report::Samples;
 use crate::{DAY, io};
@@ -29,7 +30,7 @@ const HOUR: Duration = Duration::from_secs(3_600);
 const CONTENT: &str = r#"{"title":"Shipped","body":"Order 91 is on its way to you and will arrive tomorrow between nine and noon. Leave a note for the driver if you are out.","url":"https://shop.example/orders/91"}"#;
 
 pub(crate) struct MonthLoad {
-    store: Arc<EmbeddedStore>,
+    store: Arc<WorkingStore>,
     clock: Arc<ManualClock>,
     lanes: Vec<Arc<LaneKey>>,
     /// Virtual time of one round.
@@ -43,7 +44,7 @@ pub(crate) struct MonthLoad {
 
 impl MonthLoad {
     pub(crate) fn new(
-        store: Arc<EmbeddedStore>,
+        store: Arc<WorkingStore>,
         clock: Arc<ManualClock>,
         time: Duration,
         messages: u64,

@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 
 use postrider_core::Timestamp;
 use postrider_core::ports::store::{Ledger, Retention, StoreError, StoreResult};
-use postrider_store::{EmbeddedStore, ManualClock, StoreOptions};
+use postrider_store::conformance::WorkingStore;
+use postrider_store::{ManualClock, StoreOptions};
 
 use load::MonthLoad;
 use report::{Samples, check, print_row};
@@ -101,7 +102,7 @@ async fn run(options: MonthOptions) -> StoreResult<Vec<String>> {
 
 /// A store with its traffic.
 struct MonthRun {
-    store: Arc<EmbeddedStore>,
+    store: Arc<WorkingStore>,
     load: MonthLoad,
     chores: Chores,
     per_slice: u64,
@@ -110,7 +111,7 @@ struct MonthRun {
 impl MonthRun {
     fn open(dir: &Path, options: &MonthOptions) -> StoreResult<Self> {
         let clock = Arc::new(ManualClock::at(Timestamp(1_790_000_000_000)));
-        let store = EmbeddedStore::open(dir, clock.clone(), StoreOptions::default())?;
+        let store = WorkingStore::open(dir, clock.clone(), StoreOptions::default())?;
         let store = Arc::new(store);
         let mut retention = Retention::of(options.retention);
         retention.default.dead_letters = Some(2 * options.retention);
@@ -140,7 +141,7 @@ impl MonthRun {
 
 /// What the server does every hour.
 struct Chores {
-    store: Arc<EmbeddedStore>,
+    store: Arc<WorkingStore>,
     retention: Retention,
     running: Arc<AtomicBool>,
 }

@@ -14,12 +14,12 @@ pub(super) use postrider_core::{
     TenantId, Timestamp,
 };
 
-use super::StoreFactory;
+use super::{StoreFactory, WorkingStore};
 use crate::ManualClock;
 
 /// A store under test, and its clock.
 pub struct StoreFixture<'a> {
-    pub store: Arc<dyn Store>,
+    pub store: WorkingStore<dyn Store>,
     pub clock: Arc<ManualClock>,
     factory: &'a dyn StoreFactory,
 }
@@ -42,19 +42,28 @@ pub(super) fn acme() -> TenantId {
 impl<'a> StoreFixture<'a> {
     pub async fn new(factory: &'a dyn StoreFactory) -> Self {
         let clock = Arc::new(ManualClock::at(Timestamp(1_790_000_000_000)));
-        Self { store: factory.open(clock.clone()).await, clock, factory }
+        let store = WorkingStore::over(factory.open(clock.clone()).await);
+        Self { store, clock, factory }
     }
 
     /// The store after a crash; `None` if it keeps nothing.
     pub async fn reopened(&self) -> Option<StoreFixture<'a>> {
-        let store = self.factory.reopen(self.store.clone(), self.clock.clone()).await?;
+        let old = self.store.store().clone();
+        let store = self.factory.reopen(old, self.clock.clone()).await?;
+        let store = WorkingStore::over(store);
+        store.take_over().await.unwrap();
         Some(StoreFixture { store, clock: self.clock.clone(), factory: self.factory })
     }
 
     /// The store after a crash, or the same store if it keeps nothing.
     pub async fn after_crash(&self) -> StoreFixture<'a> {
-        let (store, clock) = (self.store.clone(), self.clock.clone());
-        self.reopened().await.unwrap_or(StoreFixture { store, clock, factory: self.factory })
+        match self.reopened().await {
+            Some(reopened) => reopened,
+            None => {
+                let store = WorkingStore::over(self.store.store().clone());
+                StoreFixture { store, clock: self.clock.clone(), factory: self.factory }
+            }
+        }
     }
 
     pub fn now(&self) -> Timestamp {

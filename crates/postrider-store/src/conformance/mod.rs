@@ -5,6 +5,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a suite fails by panicking")]
 
+mod consumers;
 mod crashes;
 mod dedup;
 mod expiry;
@@ -14,8 +15,10 @@ mod ledger;
 mod operator;
 mod queue;
 mod registry;
+mod shares;
 mod strikes;
 mod waiting;
+mod working;
 
 use std::sync::Arc;
 
@@ -24,6 +27,7 @@ use postrider_core::ports::store::Store;
 
 use crate::ManualClock;
 
+pub use consumers::*;
 pub use crashes::*;
 pub use dedup::*;
 pub use expiry::*;
@@ -33,8 +37,10 @@ pub use ledger::*;
 pub use operator::*;
 pub use queue::*;
 pub use registry::*;
+pub use shares::*;
 pub use strikes::*;
 pub use waiting::*;
+pub use working::WorkingStore;
 
 /// Makes the stores that the suite examines.
 #[async_trait]
@@ -63,7 +69,7 @@ macro_rules! promises {
             expired_lease_is_leased_again
             an_old_token_is_refused
             a_late_settlement_counts_if_nobody_leased_since
-            a_settlement_counts_once
+            a_repeated_settlement_counts_once_and_answers_as_before
             a_retry_is_due_after_its_delay
             parked_work_keeps_its_attempts
             every_attempt_of_a_lease_is_remembered
@@ -71,6 +77,18 @@ macro_rules! promises {
             a_finished_delivery_is_never_leased_again
             many_lanes_are_served_each_with_its_own_work
             more_work_than_fits_in_memory_is_served_in_order
+            no_delivery_is_leased_by_two_consumers
+            one_consumer_leads
+            a_consumer_that_closes_hands_over_in_order
+            the_work_of_a_dead_consumer_comes_to_the_others
+            a_restarted_worker_takes_its_own_work_back_at_once
+            suspended_lanes_are_those_of_one_consumer
+            waiting_ends_when_a_consumer_gets_work_of_another
+            a_repeat_after_a_lost_answer_changes_nothing
+            each_message_of_a_batch_has_its_own_answer
+            the_clock_of_the_store_is_the_one_it_was_given
+            nodes_together_make_no_more_calls_than_a_rate_allows
+            rates_of_other_names_are_others
             a_repeated_key_gets_the_first_answer
             a_repeat_is_known_without_accepting_anything
             a_key_with_another_body_is_a_conflict

@@ -125,19 +125,19 @@ mod tests {
     use std::time::Duration;
 
     use postrider_core::model::decision::Decision;
-    use postrider_core::ports::store::{AddressLearning, Queue, Settlement};
+    use postrider_core::ports::store::{AddressLearning, Settlement};
     use postrider_core::{Clock, DeadReason};
 
     use super::*;
+    use crate::conformance::WorkingStore;
     use crate::conformance::message;
     use crate::embedded::StoreOptions;
     use crate::{ManualClock, conformance};
 
-    async fn store_with_dead_letters(count: usize) -> (tempfile::TempDir, EmbeddedStore) {
+    async fn store_with_dead_letters(count: usize) -> (tempfile::TempDir, WorkingStore) {
         let dir = tempfile::tempdir().unwrap();
         let clock = Arc::new(ManualClock::at(Timestamp(1_790_000_000_000)));
-        let store =
-            EmbeddedStore::open(dir.path(), clock.clone(), StoreOptions::default()).unwrap();
+        let store = WorkingStore::open(dir.path(), clock.clone(), StoreOptions::default()).unwrap();
         store.accept((0..count).map(|_| message("acme", 1)).collect()).await.unwrap();
         let lane = store.ready_lanes(1).await.unwrap().remove(0).id;
         let leased = store.lease(lane, count, Duration::from_secs(60)).await.unwrap();

@@ -98,7 +98,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::{EmbeddedStore, StoreOptions, SystemClock};
+    use crate::conformance::WorkingStore;
+    use crate::{StoreOptions, SystemClock};
 
     #[tokio::test]
     async fn a_report_neither_makes_nor_opens_the_folder() {
@@ -108,7 +109,7 @@ mod tests {
         assert!(!before.exists && before.writable && before.layout.is_none(), "{before:?}");
         assert!(!dir.exists());
         let store =
-            EmbeddedStore::open(&dir, Arc::new(SystemClock), StoreOptions::default()).unwrap();
+            WorkingStore::open(&dir, Arc::new(SystemClock), StoreOptions::default()).unwrap();
         assert!(is_in_use(&dir.join(folder::LOCK)));
         store.close().await;
         assert!(!is_in_use(&dir.join(folder::LOCK)));

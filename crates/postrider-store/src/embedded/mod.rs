@@ -15,6 +15,7 @@ pub mod fsck;
 mod held;
 mod in_flight;
 mod index;
+mod intake;
 mod journal;
 mod journal_holders;
 mod ledger;
@@ -31,26 +32,35 @@ mod shared;
 mod sql;
 mod transfer;
 mod writer;
+mod writer_client;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
+use async_trait::async_trait;
 use postrider_core::Clock;
-use postrider_core::ports::store::{StoreError, StoreResult};
-use tokio::sync::{mpsc, oneshot};
+use postrider_core::policy::limiter::Rate;
+use postrider_core::policy::rate_slice::RateSlice;
+use postrider_core::ports::store::{Consumer, Shares, Store, StoreError, StoreResult};
+use tokio::sync::mpsc;
 
 pub use failure::StoreFailure;
 pub use folder_report::FolderReport;
 
 use failure::run_or_fail;
 use folder::{DataFolder, RESERVE};
-use requests::{GroupedWrite, SharedRow, WriterRequest};
+use queue::EmbeddedQueue;
+use requests::WriterRequest;
 use reserve::DiskReserve;
 use shared::StoreShared;
 use sql::{open, statement};
 use writer::Writer;
+use writer_client::WriterClient;
+
+use crate::holder::{HolderLine, QueueConsumer};
+use crate::shared_rates::SharedRates;
 
 /// How much memory and disk the store may take. The defaults serve ten million pending deliveries.
 #[derive(Debug, Clone, Copy)]
@@ -86,7 +96,11 @@ impl Default for StoreOptions {
 /// A store in a data folder.
 pub struct EmbeddedStore {
     shared: Arc<StoreShared>,
+    /// Keeps the writer alive.
     requests: mpsc::Sender<WriterRequest>,
+    writer: WriterClient,
+    holders: Arc<HolderLine>,
+    rates: SharedRates,
     accepting: Arc<AtomicBool>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -117,16 +131,9 @@ impl EmbeddedStore {
             })
             .map_err(|error| StoreError::io("cannot start the writer's thread", error))?;
         let threads = Mutex::new(vec![thread, checkpoints]);
-        Ok(Self { shared, requests, accepting, threads })
-    }
-
-    /// Finishes all requests, checkpoints the journal and unlocks the folder. Later calls answer
-    /// [`StoreError::Closed`].
-    pub async fn close(&self) {
-        let _ = self.requests.send(WriterRequest::Close).await;
-        let threads = self.take_threads();
-        let joined = tokio::task::spawn_blocking(move || join(threads));
-        let _ = joined.await;
+        let (writer, holders) = (WriterClient::new(&requests), Arc::default());
+        let rates = SharedRates::default();
+        Ok(Self { shared, requests, writer, holders, rates, accepting, threads })
     }
 
     /// Sets the size that the database may grow to; beyond it new work is refused, as on a full disk.
@@ -156,35 +163,39 @@ impl EmbeddedStore {
         std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Sends a request to the writer and waits for its answer.
-    async fn ask<T>(
-        &self,
-        request: impl FnOnce(oneshot::Sender<StoreResult<T>>) -> WriterRequest,
-    ) -> StoreResult<T> {
-        let (reply_to, reply) = oneshot::channel();
-        self.requests.send(request(reply_to)).await.map_err(|_| StoreError::Closed)?;
-        reply.await.map_err(|_| StoreError::Closed)?
-    }
-
-    /// Writes rows in a transaction that other callers share.
-    async fn write<R: SharedRow>(
-        &self,
-        rows: Vec<R>,
-        request: fn(GroupedWrite<R>) -> WriterRequest,
-    ) -> StoreResult<Vec<R::Answer>> {
-        let (answers, _) = self.ask(|reply_to| request(GroupedWrite::new(rows, reply_to))).await?;
-        Ok(answers)
-    }
-
     /// Runs `task` on the writer's thread.
     async fn run_task<T: Send + 'static>(
         &self,
         task: impl FnOnce(&mut Writer) -> StoreResult<T> + Send + 'static,
     ) -> StoreResult<T> {
-        self.ask(|reply_to| {
-            WriterRequest::Task(Box::new(move |writer| drop(reply_to.send(task(writer)))))
-        })
-        .await
+        self.writer.run_task(task).await
+    }
+}
+
+#[async_trait]
+impl Shares for EmbeddedStore {
+    async fn grant(&self, limit: &str, rate: Rate, want: u32) -> StoreResult<RateSlice> {
+        Ok(self.rates.grant(limit, rate, want, self.shared.now()))
+    }
+}
+
+#[async_trait]
+impl Store for EmbeddedStore {
+    fn clock(&self) -> Arc<dyn Clock> {
+        self.shared.clock.clone()
+    }
+
+    async fn consumer(&self, node: &str) -> StoreResult<Arc<dyn Consumer>> {
+        let queue = EmbeddedQueue { shared: self.shared.clone(), writer: self.writer.clone() };
+        Ok(Arc::new(QueueConsumer::join(queue, self.holders.clone(), node).await?))
+    }
+
+    /// Finishes all requests, checkpoints the journal and unlocks the folder.
+    async fn close(&self) {
+        let _ = self.requests.send(WriterRequest::Close).await;
+        let threads = self.take_threads();
+        let joined = tokio::task::spawn_blocking(move || join(threads));
+        let _ = joined.await;
     }
 }
 
@@ -213,11 +224,12 @@ fn join(threads: Vec<JoinHandle<()>>) {
 mod tests {
     use std::time::Duration;
 
-    use postrider_core::ports::store::{AddressLearning, Counts, Ledger, Queue, Settlement};
+    use postrider_core::ports::store::{AddressLearning, Counts, Ledger, Settlement};
     use postrider_core::{Decision, State};
 
     use super::*;
     use crate::SystemClock;
+    use crate::conformance::WorkingStore;
     use crate::conformance::message;
 
     const LEASE: Duration = Duration::from_secs(60);
@@ -226,7 +238,7 @@ mod tests {
     async fn what_was_rolled_back_does_not_count_as_saved() {
         let dir = tempfile::tempdir().unwrap();
         let clock = Arc::new(SystemClock);
-        let store = EmbeddedStore::open(dir.path(), clock, StoreOptions::default()).unwrap();
+        let store = WorkingStore::open(dir.path(), clock, StoreOptions::default()).unwrap();
         let saved = async |fail: bool| {
             let save = move |writer: &mut Writer| {
                 let done = writer.transact(|writer| {
@@ -248,7 +260,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let clock = Arc::new(SystemClock);
         let store = Arc::new(
-            EmbeddedStore::open(dir.path(), clock.clone(), StoreOptions::default()).unwrap(),
+            WorkingStore::open(dir.path(), clock.clone(), StoreOptions::default()).unwrap(),
         );
         store.accept(vec![message("acme", 1)]).await.unwrap();
         let lane = store.ready_lanes(1).await.unwrap().remove(0).id;
@@ -273,7 +285,7 @@ mod tests {
         let settling = store.clone();
         tasks.push(tokio::spawn(async move { settling.settle(vec![settlement]).await.map(drop) }));
         tokio::task::yield_now().await;
-        let (tell, told) = oneshot::channel();
+        let (tell, told) = tokio::sync::oneshot::channel();
         let probe = |writer: &mut Writer| {
             let index = writer.shared.index();
             let mut counts = Counts::default();
@@ -295,8 +307,7 @@ mod tests {
     async fn a_store_whose_writer_panicked_hands_out_nothing_and_says_so() {
         let dir = tempfile::tempdir().unwrap();
         let clock = Arc::new(SystemClock);
-        let store =
-            EmbeddedStore::open(dir.path(), clock.clone(), StoreOptions::default()).unwrap();
+        let store = WorkingStore::open(dir.path(), clock.clone(), StoreOptions::default()).unwrap();
         store.accept(vec![message("acme", 1)]).await.unwrap();
         let lane = store.ready_lanes(1).await.unwrap().remove(0).id;
         assert!(store.takes_work().is_ok());
@@ -308,7 +319,7 @@ mod tests {
         assert!(matches!(store.lease(lane, 1, LEASE).await, Err(StoreError::Closed)));
         assert!(matches!(store.lease_expired(1, LEASE).await, Err(StoreError::Closed)));
         assert!(matches!(store.accept(vec![message("acme", 1)]).await, Err(StoreError::Closed)));
-        let second = EmbeddedStore::open(dir.path(), clock, StoreOptions::default());
+        let second = WorkingStore::open(dir.path(), clock, StoreOptions::default());
         assert!(matches!(second.err(), Some(StoreError::Locked { .. })), "until the process ends");
     }
 }

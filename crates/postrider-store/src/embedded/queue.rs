@@ -1,4 +1,4 @@
-//! The queue: the writer accepts and settles, the index in memory leases.
+//! The queue as its holder sees it: the index in memory leases, the writer settles.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,43 +6,47 @@ use std::time::Duration;
 use async_trait::async_trait;
 use postrider_core::model::id::order_key;
 use postrider_core::ports::store::*;
-use postrider_core::{Decision, DeliveryId, LaneId, LaneKey, TenantId, Timestamp};
+use postrider_core::{Decision, DeliveryId, LaneId, LaneKey, Timestamp};
 use rusqlite::Connection;
 
-use super::EmbeddedStore;
 use super::index::{AfterSettle, LeaseBatch, UnreadLease};
 use super::requests::WriterRequest;
-use super::reserve::DiskReserve;
 use super::shared::StoreShared;
-use super::sql::accept::NewMessageRows;
 use super::sql::refill::read_deliveries;
 use super::sql::settle::SettleRow;
 use super::writer::Writer;
+use super::writer_client::WriterClient;
+use crate::holder::{HeldQueue, HolderNonce};
+use crate::work_signal::WorkSignal;
+
+pub(crate) struct EmbeddedQueue {
+    pub(crate) shared: Arc<StoreShared>,
+    pub(crate) writer: WriterClient,
+}
 
 /// So few rows are read on the caller's thread: waking another thread would take longer than the read.
 const READ_HERE_MAX: usize = 2;
 
 #[async_trait]
-impl Queue for EmbeddedStore {
-    async fn accept(&self, messages: Vec<NewMessage>) -> StoreResult<Vec<Admission>> {
-        let rows = messages.into_iter().map(NewMessageRows::prepare).collect::<Result<_, _>>()?;
-        self.write(rows, WriterRequest::Accept).await
+impl HeldQueue for EmbeddedQueue {
+    fn signal(&self) -> &WorkSignal {
+        &self.shared.work
     }
 
-    fn takes_work(&self) -> StoreResult<()> {
-        if let Some(cause) = self.shared.failure.cause() {
-            return Err(StoreError::Io { what: cause, cause: None });
-        }
-        if self.is_accepting() { Ok(()) } else { Err(DiskReserve::refusal()) }
+    async fn take_over(&self, holder: HolderNonce, crashed: bool) -> StoreResult<()> {
+        self.writer.run_task(move |writer| writer.hand_over(holder, crashed)).await
     }
 
-    async fn ready_lanes(&self, limit: usize) -> StoreResult<Vec<ReadyLane>> {
+    async fn ready_lanes(&self, holder: HolderNonce, limit: usize) -> StoreResult<Vec<ReadyLane>> {
         self.shared.check_alive()?;
         self.shared.in_flight.catch_up();
         loop {
             let now = self.shared.now().0;
             let (ready, to_refill) = {
                 let mut index = self.shared.index();
+                if index.holder != holder {
+                    return Ok(Vec::new());
+                }
                 let ready = index.ready(now, limit);
                 let needs_refill = |lane: &&ReadyLane| index.lanes.needs_refill(lane.id.0, now);
                 let lanes = ready.iter().filter(needs_refill).map(|lane| lane.id.0);
@@ -59,6 +63,7 @@ impl Queue for EmbeddedStore {
 
     async fn lease(
         &self,
+        holder: HolderNonce,
         lane: LaneId,
         max: usize,
         duration: Duration,
@@ -66,7 +71,13 @@ impl Queue for EmbeddedStore {
         self.shared.check_alive()?;
         loop {
             let now = self.shared.now();
-            let batch = self.shared.index().lease(lane.0, max, now.0, (now + duration).0);
+            let batch = {
+                let mut index = self.shared.index();
+                if index.holder != holder {
+                    return Ok(Vec::new());
+                }
+                index.lease(lane.0, max, now.0, (now + duration).0)
+            };
             if batch.needs_refill && batch.leases.is_empty() {
                 self.refill(vec![lane.0]).await?;
                 continue;
@@ -80,20 +91,17 @@ impl Queue for EmbeddedStore {
         }
     }
 
-    async fn repeats(&self, keys: Vec<DedupKey>) -> StoreResult<Vec<Option<Admission>>> {
-        self.run_task(move |writer| keys.iter().map(|key| writer.repeat(key)).collect()).await
-    }
-
-    async fn settle(&self, settlements: Vec<Settlement>) -> StoreResult<Vec<SettleResult>> {
+    async fn settle(&self, settlements: Vec<Settlement>) -> Vec<StoreResult<SettleResult>> {
         if self.are_untouched(&settlements) {
-            return Ok(self.release(&settlements));
+            return self.release(&settlements).into_iter().map(Ok).collect();
         }
-        let rows = settlements.into_iter().map(SettleRow::prepare).collect::<Result<_, _>>()?;
-        self.write(rows, WriterRequest::Settle).await
+        let rows = settlements.into_iter().map(SettleRow::prepare);
+        self.writer.write(rows, WriterRequest::Settle).await
     }
 
     async fn lease_expired(
         &self,
+        holder: HolderNonce,
         max: usize,
         duration: Duration,
     ) -> StoreResult<Vec<(Arc<LaneKey>, LeasedDelivery)>> {
@@ -101,13 +109,17 @@ impl Queue for EmbeddedStore {
         let (now, over_by) = (self.shared.now(), self.shared.earliest());
         let may_have_expired = {
             let mut index = self.shared.index();
+            if index.holder != holder {
+                return Ok(Vec::new());
+            }
             index.end_leases(now.0);
             index.expiry.check(now.0, over_by.0)
         };
         if max == 0 || !may_have_expired {
             return Ok(Vec::new());
         }
-        let batch = self.run_task(move |writer| writer.lease_expired(max, duration)).await;
+        let lease = move |writer: &mut Writer| writer.lease_expired(holder, max, duration);
+        let batch = self.writer.run_task(lease).await;
         let batch = match batch {
             Err(StoreError::Closed) => return Err(StoreError::Closed),
             // Expiry must not stop deliveries.
@@ -124,12 +136,9 @@ impl Queue for EmbeddedStore {
         Ok(leased.into_iter().filter_map(lane).collect())
     }
 
-    fn load(&self, tenant: Option<&TenantId>) -> Load {
-        self.shared.index().tenants.load(tenant)
-    }
-
     async fn start(&self, attempts: Vec<(DeliveryId, u64)>) -> StoreResult<Vec<bool>> {
-        self.write(attempts, WriterRequest::Start).await
+        let started = self.writer.write(attempts.into_iter().map(Ok), WriterRequest::Start).await;
+        started.into_iter().collect()
     }
 
     async fn wait_for_work(&self, at_most: Duration) {
@@ -141,19 +150,25 @@ impl Queue for EmbeddedStore {
         self.shared.work.wait(at_most, next_work).await;
     }
 
-    fn suspend(&self, lane: LaneId, until: Timestamp) {
-        self.shared.index().lanes.suspend(lane.0, until.0);
+    fn suspend(&self, holder: HolderNonce, lane: LaneId, until: Timestamp) {
+        let mut index = self.shared.index();
+        if index.holder == holder {
+            index.lanes.suspend(lane.0, until.0);
+        }
     }
 
-    fn resume(&self, lane: Option<LaneId>) {
-        let due = self.shared.index().resume(lane.map(|lane| lane.0), self.shared.now().0);
+    fn resume(&self, holder: HolderNonce, lane: Option<LaneId>) {
+        let due = {
+            let mut index = self.shared.index();
+            index.holder == holder && index.resume(lane.map(|lane| lane.0), self.shared.now().0)
+        };
         if due {
             self.shared.work.notify();
         }
     }
 }
 
-impl EmbeddedStore {
+impl EmbeddedQueue {
     /// Notes leases in the log of deliveries in flight, before anything is sent.
     fn note(&self, leased: &[LeasedDelivery], now: Timestamp) {
         let seqs = leased.iter().map(|leased| order_key(leased.delivery.0));
@@ -181,11 +196,8 @@ impl EmbeddedStore {
             let mut index = self.shared.index();
             let release = |s: &Settlement| {
                 let seq = order_key(s.delivery.0);
-                if index.release(seq, s.token, now) {
-                    SettleResult::Done
-                } else {
-                    SettleResult::Fenced
-                }
+                let released = index.release(seq, s.token, now);
+                if released { SettleResult::Done } else { index.answer_to_repeat(seq, s.token) }
             };
             settlements.iter().map(release).collect()
         };
@@ -201,12 +213,12 @@ impl EmbeddedStore {
             lanes.into_iter().for_each(|lane| writer.refill_or_pause(lane));
             Ok(())
         };
-        self.run_task(refill).await
+        self.writer.run_task(refill).await
     }
 
     fn refill_soon(&self, lane: u32) {
         let task = move |writer: &mut Writer| writer.refill_or_pause(lane);
-        if self.requests.try_send(WriterRequest::Task(Box::new(task))).is_err() {
+        if !self.writer.run_soon(task) {
             self.shared.index().lanes.refill_failed(lane);
         }
     }
@@ -272,7 +284,7 @@ impl EmbeddedStore {
         tracing::error!(seq = unread.seq, %error, "a delivery cannot be read; it is set aside");
         let damaged = matches!(error, StoreError::Corrupt { .. });
         let bury = move |writer: &mut Writer| writer.bury_unreadable(unread.seq);
-        let buried = damaged && self.run_task(bury).await.is_ok();
+        let buried = damaged && self.writer.run_task(bury).await.is_ok();
         self.shared.end_unread(unread, error, buried);
     }
 }

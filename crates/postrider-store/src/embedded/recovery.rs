@@ -13,7 +13,6 @@ use super::index::effects::BodyRelease;
 use super::requests::SharedRow as _;
 use super::sql::prelude::*;
 use super::sql::settle::SettleRow;
-use super::sql::statement::is_local;
 use crate::progress::{DeliveryMark, HELD_MS};
 
 const USUAL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -83,24 +82,9 @@ impl Writer {
         })
     }
 
-    /// Writes decisions although the disk is full or some of the deliveries are damaged. By halves, so that a
-    /// damaged delivery costs the others a few transactions.
-    pub(crate) fn settle_surely(&mut self, rows: &[SettleRow]) -> StoreResult<Vec<SettleResult>> {
-        match (self.transact_surely(|writer| SettleRow::write(rows, writer)), rows) {
-            (Err(error), [row]) if is_local(&error) => Ok(vec![self.settle_damaged(row, &error)]),
-            (Err(error), _) if is_local(&error) => {
-                let (first, second) = rows.split_at(rows.len() / 2);
-                let mut answers = self.settle_surely(first)?;
-                answers.extend(self.settle_surely(second)?);
-                Ok(answers)
-            }
-            (done, _) => done,
-        }
-    }
-
     /// The delivery was sent, and that cannot be written as usual. Writes as much as it can; if that is
     /// nothing, the delivery must at least not be sent again.
-    fn settle_damaged(&mut self, row: &SettleRow, error: &StoreError) -> SettleResult {
+    pub(crate) fn settle_damaged(&mut self, row: &SettleRow, error: &StoreError) -> SettleResult {
         let (seq, token) = (row.seq(), row.settlement.token);
         tracing::error!(delivery = %row.settlement.delivery, %error, "the settlement of a delivery cannot be written");
         self.numbers_only = true;

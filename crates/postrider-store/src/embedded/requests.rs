@@ -1,11 +1,12 @@
 //! Requests to the writer: writes that share a transaction, and tasks that make their own.
 
 use postrider_core::DeliveryId;
-use postrider_core::ports::store::StoreResult;
+use postrider_core::ports::store::{StoreError, StoreResult};
 use tokio::sync::oneshot;
 
 use super::sql::accept::NewMessageRows;
 use super::sql::settle::SettleRow;
+use super::sql::statement::is_local;
 use super::writer::Writer;
 
 /// Runs on the writer's thread.
@@ -45,20 +46,41 @@ pub(crate) trait SharedRow: Sized {
 
     fn write(rows: &[Self], writer: &mut Writer) -> StoreResult<Vec<Self::Answer>>;
 
-    /// The same in a transaction of its own, after the shared one failed.
-    fn write_alone(rows: &[Self], writer: &mut Writer) -> StoreResult<Vec<Self::Answer>> {
+    /// The same in a transaction of its own.
+    fn transact(rows: &[Self], writer: &mut Writer) -> StoreResult<Vec<Self::Answer>> {
         writer.transact_surely(|writer| Self::write(rows, writer))
+    }
+
+    /// What is left to do for a row that cannot be written.
+    fn write_damaged(&self, _: &mut Writer, error: StoreError) -> StoreResult<Self::Answer> {
+        Err(error)
+    }
+
+    /// Writes the rows after the shared transaction failed. By halves, so that a bad row costs the others a few
+    /// transactions.
+    fn write_alone(rows: &[Self], writer: &mut Writer) -> Vec<StoreResult<Self::Answer>> {
+        match (Self::transact(rows, writer), rows) {
+            (Ok(answers), _) => answers.into_iter().map(Ok).collect(),
+            (Err(error), [row]) if is_local(&error) => vec![row.write_damaged(writer, error)],
+            (Err(error), _) if is_local(&error) => {
+                let (first, second) = rows.split_at(rows.len() / 2);
+                let mut answers = Self::write_alone(first, writer);
+                answers.extend(Self::write_alone(second, writer));
+                answers
+            }
+            (Err(error), _) => rows.iter().map(|_| Err(error.clone())).collect(),
+        }
     }
 }
 
-/// Answers in the order of the rows. The rows come back with them, so that the caller frees them instead
+/// An answer to each row, in order. The rows come back with them, so that the caller frees them instead
 /// of the writer.
-pub(crate) type WriteResult<R> = StoreResult<(Vec<<R as SharedRow>::Answer>, Vec<R>)>;
+pub(crate) type WriteResult<R> = StoreResult<(Vec<StoreResult<<R as SharedRow>::Answer>>, Vec<R>)>;
 
 /// Rows of one caller, and where the answers go.
 pub(crate) struct GroupedWrite<R: SharedRow> {
     rows: Vec<R>,
-    answers: Vec<R::Answer>,
+    answers: Vec<StoreResult<R::Answer>>,
     reply_to: Option<oneshot::Sender<WriteResult<R>>>,
 }
 
@@ -73,7 +95,7 @@ pub(crate) trait SharedWrite {
     fn is_new_work(&self) -> bool;
     fn rows(&self) -> usize;
     fn write(&mut self, writer: &mut Writer) -> StoreResult<()>;
-    fn write_alone(&mut self, writer: &mut Writer) -> StoreResult<()>;
+    fn write_alone(&mut self, writer: &mut Writer);
     /// Sends the answers, or why there are none. A caller that went away does not matter.
     fn reply(&mut self, result: StoreResult<()>);
 }
@@ -88,13 +110,12 @@ impl<R: SharedRow> SharedWrite for GroupedWrite<R> {
     }
 
     fn write(&mut self, writer: &mut Writer) -> StoreResult<()> {
-        self.answers = R::write(&self.rows, writer)?;
+        self.answers = R::write(&self.rows, writer)?.into_iter().map(Ok).collect();
         Ok(())
     }
 
-    fn write_alone(&mut self, writer: &mut Writer) -> StoreResult<()> {
-        self.answers = R::write_alone(&self.rows, writer)?;
-        Ok(())
+    fn write_alone(&mut self, writer: &mut Writer) {
+        self.answers = R::write_alone(&self.rows, writer);
     }
 
     fn reply(&mut self, result: StoreResult<()>) {

@@ -208,8 +208,8 @@ impl Writer {
                     self.checkpoint();
                 }
                 for write in writes(group) {
-                    let done = write.write_alone(self);
-                    write.reply(done);
+                    write.write_alone(self);
+                    write.reply(Ok(()));
                 }
             }
             Err(error) => writes(group).for_each(|write| write.reply(Err(error.clone()))),
@@ -320,7 +320,7 @@ impl Writer {
             let mut index = self.shared.index();
             for &(seq, after) in some {
                 match after {
-                    Some(after) => index.settled(seq, after, now.0),
+                    Some(after) => index.settled_by_holder(seq, after, now.0),
                     None => index.undo_settling(seq),
                 }
             }

@@ -1,36 +1,51 @@
-//! The model's queue.
+//! The model's queue as its holder sees it.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use postrider_core::ports::store::*;
-use postrider_core::{
-    AddressStatus, Decision, DeliveryId, LaneId, LaneKey, MessageId, TenantId, Timestamp,
-};
+use postrider_core::{AddressStatus, Clock, Decision, DeliveryId, LaneId, LaneKey, Timestamp};
 
-use super::MemoryStore;
-use super::rows::{MemoryDelivery, MemoryKey, MemoryLease, MemoryMessage, MemoryTables};
-use crate::ids::IdGenerator;
-use crate::progress::{DeliveryMark, LOG_MAX, StoredProgress, effective_decision, stored_message};
-use crate::work_signal::NextWork;
+use super::rows::{MemoryLease, MemoryTables};
+use crate::holder::{HeldQueue, HolderNonce};
+use crate::progress::{LOG_MAX, effective_decision};
+use crate::work_signal::{NextWork, WorkSignal};
+
+pub(super) struct MemoryQueue {
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) work: Arc<WorkSignal>,
+    pub(super) rows: Arc<Mutex<MemoryTables>>,
+}
+
+impl MemoryQueue {
+    fn rows(&self) -> MutexGuard<'_, MemoryTables> {
+        self.rows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 #[async_trait]
-impl Queue for MemoryStore {
-    async fn accept(&self, messages: Vec<NewMessage>) -> StoreResult<Vec<Admission>> {
-        let (now, over_by) = (self.clock.now(), self.clock.bounds().earliest);
-        let answers = {
-            let (mut rows, mut ids) = (self.rows(), self.ids());
-            messages.into_iter().map(|new| rows.accept(new, &mut ids, now, over_by)).collect()
-        };
-        self.work.notify();
-        Ok(answers)
+impl HeldQueue for MemoryQueue {
+    fn signal(&self) -> &WorkSignal {
+        &self.work
     }
 
-    async fn ready_lanes(&self, limit: usize) -> StoreResult<Vec<ReadyLane>> {
+    async fn take_over(&self, holder: HolderNonce, crashed: bool) -> StoreResult<()> {
+        let mut rows = self.rows();
+        rows.forget_leases(crashed);
+        rows.holder = holder;
+        drop(rows);
+        self.work.notify();
+        Ok(())
+    }
+
+    async fn ready_lanes(&self, holder: HolderNonce, limit: usize) -> StoreResult<Vec<ReadyLane>> {
         let now = self.clock.now();
         let mut rows = self.rows();
+        if rows.holder != holder {
+            return Ok(Vec::new());
+        }
         rows.listed_at = now;
         rows.has_new_work = false;
         let mut ready: Vec<_> = rows
@@ -49,12 +64,16 @@ impl Queue for MemoryStore {
 
     async fn lease(
         &self,
+        holder: HolderNonce,
         lane: LaneId,
         max: usize,
         duration: Duration,
     ) -> StoreResult<Vec<LeasedDelivery>> {
         let now = self.clock.now();
         let mut rows = self.rows();
+        if rows.holder != holder {
+            return Ok(Vec::new());
+        }
         let due: Vec<_> = rows.due.get(&lane).map_or_else(Vec::new, |queue| {
             queue.iter().take_while(|(due, _)| *due <= now).map(|(_, id)| *id).collect()
         });
@@ -67,28 +86,27 @@ impl Queue for MemoryStore {
         Ok(leased)
     }
 
-    async fn repeats(&self, keys: Vec<DedupKey>) -> StoreResult<Vec<Option<Admission>>> {
-        let (rows, over_by) = (self.rows(), self.clock.bounds().earliest);
-        Ok(keys.iter().map(|key| rows.repeated(key, over_by)).collect())
-    }
-
-    async fn settle(&self, settlements: Vec<Settlement>) -> StoreResult<Vec<SettleResult>> {
+    async fn settle(&self, settlements: Vec<Settlement>) -> Vec<StoreResult<SettleResult>> {
         let now = self.clock.now();
         let answers = {
             let mut rows = self.rows();
-            settlements.into_iter().map(|settlement| rows.settle(settlement, now)).collect()
+            settlements.into_iter().map(|settlement| Ok(rows.settle(settlement, now))).collect()
         };
         self.work.notify();
-        Ok(answers)
+        answers
     }
 
     async fn lease_expired(
         &self,
+        holder: HolderNonce,
         max: usize,
         duration: Duration,
     ) -> StoreResult<Vec<(Arc<LaneKey>, LeasedDelivery)>> {
         let (now, over_by) = (self.clock.now(), self.clock.bounds().earliest);
         let mut rows = self.rows();
+        if rows.holder != holder {
+            return Ok(Vec::new());
+        }
         rows.checked_at = Some(now);
         let expired: Vec<_> =
             rows.expiring(now).take_while(|(at, _)| *at <= over_by).take(max).collect();
@@ -98,28 +116,6 @@ impl Queue for MemoryStore {
             Some((rows.lane(lane).clone(), leased))
         };
         Ok(expired.into_iter().filter_map(lease).collect())
-    }
-
-    fn load(&self, tenant: Option<&TenantId>) -> Load {
-        let rows = self.rows();
-        let mut load = Load::default();
-        for row in rows.messages.values() {
-            if tenant.is_some_and(|tenant| *tenant != row.message.tenant) {
-                continue;
-            }
-            let deliveries = row.deliveries.iter().filter_map(|id| rows.deliveries.get(id));
-            let pending = deliveries.filter(|row| row.progress.state.is_pending());
-            let before = load.deliveries;
-            for delivery in pending {
-                load.deliveries += 1;
-                let target = delivery.target.as_ref().map_or(0, |target| target.as_json().len());
-                load.bytes += target as u64;
-            }
-            if load.deliveries > before {
-                load.bytes += row.message.content.len() as u64;
-            }
-        }
-        load
     }
 
     async fn start(&self, attempts: Vec<(DeliveryId, u64)>) -> StoreResult<Vec<bool>> {
@@ -150,12 +146,19 @@ impl Queue for MemoryStore {
         self.work.wait(at_most, look).await;
     }
 
-    fn suspend(&self, lane: LaneId, until: Timestamp) {
-        self.rows().suspended.insert(lane, until);
+    fn suspend(&self, holder: HolderNonce, lane: LaneId, until: Timestamp) {
+        let mut rows = self.rows();
+        if rows.holder == holder {
+            rows.suspended.insert(lane, until);
+        }
     }
 
-    fn resume(&self, lane: Option<LaneId>) {
-        self.rows().resume(lane, self.clock.now());
+    fn resume(&self, holder: HolderNonce, lane: Option<LaneId>) {
+        let mut rows = self.rows();
+        if rows.holder == holder {
+            rows.resume(lane, self.clock.now());
+        }
+        drop(rows);
         self.work.notify();
     }
 }
@@ -196,72 +199,6 @@ impl MemoryTables {
         }
     }
 
-    fn repeated(&self, key: &DedupKey, over_by: Timestamp) -> Option<Admission> {
-        let seen = self.dedup.get(&key.key).filter(|seen| seen.expires > over_by)?;
-        let message = seen.message;
-        if seen.fingerprint != key.fingerprint {
-            return Some(Admission::Conflict { message });
-        }
-        let known = seen.deliveries.iter().filter(|id| self.deliveries.contains_key(id));
-        Some(Admission::Duplicate { message, deliveries: known.copied().collect() })
-    }
-
-    fn accept(
-        &mut self,
-        new: NewMessage,
-        ids: &mut IdGenerator,
-        now: Timestamp,
-        over_by: Timestamp,
-    ) -> Admission {
-        if let Some(repeated) = new.dedup.as_ref().and_then(|key| self.repeated(key, over_by)) {
-            return repeated;
-        }
-        let message = MessageId(ids.next(now));
-        let due = new.send_at.map_or(now, |at| at.max(now));
-        let stored = Arc::new(stored_message(&new, message, now));
-        let mut deliveries = Vec::with_capacity(new.deliveries.len());
-        for delivery in new.deliveries {
-            let id = DeliveryId(ids.next(now));
-            let lane = self.intern(&delivery.lane);
-            let row = MemoryDelivery {
-                message,
-                lane,
-                target: Some(delivery.target),
-                hash: delivery.hash,
-                recipient: delivery.recipient,
-                address: delivery.address,
-                address_since: delivery.address_since,
-                expires: stored.expires_at,
-                retry: None,
-                progress: StoredProgress::new(due, now),
-                discarded: false,
-                mark: DeliveryMark::default(),
-                alternatives: delivery.alternatives,
-                log: Vec::new(),
-                lease: None,
-                held_until: None,
-            };
-            self.expiries.insert((row.expires, id));
-            self.deliveries.insert(id, row);
-            self.due.entry(lane).or_default().insert((due, id));
-            self.has_new_work |= self.is_new_work(lane, due, now);
-            deliveries.push(id);
-        }
-        if let Some(dedup) = new.dedup {
-            let seen = MemoryKey {
-                message,
-                deliveries: deliveries.clone(),
-                fingerprint: dedup.fingerprint,
-                expires: (now + dedup.window).max(stored.expires_at),
-            };
-            self.dedup.insert(dedup.key, seen);
-        }
-        let ids = deliveries.clone();
-        let row = MemoryMessage { message: stored, scrubbed: false, deliveries: ids };
-        self.messages.insert(message, row);
-        Admission::Accepted { message, deliveries }
-    }
-
     fn lease(&mut self, id: DeliveryId, until: Timestamp) -> Option<LeasedDelivery> {
         self.token += 1;
         let token = self.token;
@@ -294,11 +231,13 @@ impl MemoryTables {
 
     fn settle(&mut self, settlement: Settlement, now: Timestamp) -> SettleResult {
         let Settlement { delivery, token, attempts, decision, learned } = settlement;
-        let held = self.deliveries.get(&delivery).and_then(|row| row.lease);
-        if held.is_none_or(|lease| lease.token != token) {
-            return SettleResult::Fenced;
+        if self.settled_before.contains(&delivery, token) {
+            return SettleResult::Done;
         }
         let Some(row) = self.deliveries.get(&delivery) else { return SettleResult::Fenced };
+        if row.lease.is_none_or(|lease| lease.token != token) {
+            return SettleResult::Fenced;
+        }
         let place = (self.lane(row.lane).tenant.clone(), row.hash);
         let next = row.alternatives.first().cloned();
         let decision = effective_decision(&decision, row.mark.cancelled, next.is_some());
@@ -321,6 +260,7 @@ impl MemoryTables {
             (row.message, row.lane, row.progress)
         });
         let Some((message, lane, progress)) = message else { return SettleResult::Fenced };
+        self.settled_before.add(delivery, token);
         self.learn(&place, learned, &decision, now);
         if decision == Decision::MarkGone {
             for address in self.addresses_at(&place) {

@@ -11,7 +11,9 @@ use postrider_core::{
 };
 
 use super::suspects::MemorySuspects;
+use crate::holder::HolderNonce;
 use crate::progress::{DeliveryMark, StoredProgress, is_held, needs_body};
+use crate::settled_before::SettledBefore;
 
 #[derive(Default)]
 pub(super) struct MemoryTables {
@@ -41,6 +43,9 @@ pub(super) struct MemoryTables {
     pub(super) listed_at: Timestamp,
     /// Whether something due arrived since then.
     pub(super) has_new_work: bool,
+    pub(super) settled_before: SettledBefore<DeliveryId>,
+    /// Who may lease.
+    pub(super) holder: HolderNonce,
 }
 
 pub(super) struct MemoryMessage {
@@ -168,17 +173,20 @@ impl MemoryTables {
         due <= now && !self.is_suspended(lane, now)
     }
 
-    pub(super) fn forget_leases(&mut self) {
+    pub(super) fn forget_leases(&mut self, crashed: bool) {
         self.suspended.clear();
         let leased = self.deliveries.iter().filter(|(_, row)| row.lease.is_some());
         let leased: Vec<_> = leased.map(|(id, _)| *id).collect();
         for id in leased {
             self.change(id, |row| {
                 row.lease = None;
-                row.mark = row.mark.crashed();
+                if crashed {
+                    row.mark = row.mark.crashed();
+                }
             });
         }
         self.forget_suspects();
+        self.settled_before = SettledBefore::default();
         self.has_new_work = true;
     }
 

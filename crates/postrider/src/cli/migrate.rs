@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow};
 use postrider_core::Clock as _;
-use postrider_core::ports::store::Ledger as _;
+use postrider_core::ports::store::{Ledger as _, Store as _};
 use postrider_store::migrate::{self, MigrationPhase, MigrationProgress, MigrationReport};
 use postrider_store::{EmbeddedStore, FolderReport, SteadyClock, StoreOptions};
 

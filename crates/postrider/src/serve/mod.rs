@@ -12,8 +12,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use postrider_channels::CurrentAnswerTable;
 use postrider_channels::accounts::AccountListing;
-use postrider_core::Clock;
-use postrider_core::ports::store::Store;
+use postrider_core::ports::store::{Consumer, Store};
 use postrider_dispatch::{Dispatcher, DispatcherConfig, Lanes, MessageIntake, Policies};
 use postrider_store::{SteadyClock, StoreFailure};
 use tokio::task::JoinHandle;
@@ -29,6 +28,8 @@ pub use watch::CredentialMonitor;
 const PRUNE_EVERY: Duration = Duration::from_secs(3600);
 /// Fewer old deliveries than these wait for the next hour.
 const PRUNED_MIN: u64 = 1_000;
+/// The name of this worker: alone, it takes its own work back after a restart.
+const NODE: &str = "alone";
 /// How long a shutdown waits for open requests.
 const REQUESTS_AT_END: Duration = Duration::from_secs(5);
 
@@ -53,19 +54,15 @@ pub async fn start(config: Config) -> anyhow::Result<Running> {
 
 /// The same with a configuration that can be reloaded while the server runs.
 pub async fn start_from(read: ConfigReader) -> anyhow::Result<Running> {
-    let clock: Arc<dyn Clock> = Arc::new(SteadyClock::of_system());
     let config = read()?;
-    let (store, failure) = parts::open_store(&config, clock.clone()).await?;
-    start_all(config, read, store, failure, clock).await
+    let clock = Arc::new(SteadyClock::of_system());
+    let (store, failure) = parts::open_store(&config, clock).await?;
+    start_all(config, read, store, failure).await
 }
 
-/// The same over a store and a clock of the caller's choice.
-pub async fn start_with(
-    config: Config,
-    store: Arc<dyn Store>,
-    clock: Arc<dyn Clock>,
-) -> anyhow::Result<Running> {
-    start_all(config.clone(), live::fixed(config), store, None, clock).await
+/// The same over a store of the caller's choice.
+pub async fn start_with(config: Config, store: Arc<dyn Store>) -> anyhow::Result<Running> {
+    start_all(config.clone(), live::fixed(config), store, None).await
 }
 
 async fn start_all(
@@ -73,8 +70,8 @@ async fn start_all(
     read: ConfigReader,
     store: Arc<dyn Store>,
     failure: Option<StoreFailure>,
-    clock: Arc<dyn Clock>,
 ) -> anyhow::Result<Running> {
+    let clock = store.clock();
     let (config, sources) = ConfigSources::open(base, read, &*store).await?;
     let keys = ApiKeys::load(
         store.clone(),
@@ -105,7 +102,6 @@ async fn start_all(
         built.iter().map(|built| built.intake.clone()).collect(),
         policies.clone(),
         &signing.hash_key(),
-        clock.clone(),
     )
     .with_templates(templates.templates());
     let lanes = Lanes::new(policies, clock.clone(), parts::seed()?);
@@ -135,25 +131,27 @@ async fn start_all(
     let listening = Listening::start(api::router(app.clone()), &config.server)
         .await
         .with_context(|| format!("cannot listen on {}", config.server.listen))?;
-    let dispatching = config.server.role.sends();
-    let parts = DispatcherConfig {
-        store: store.clone(),
-        channels: built.into_iter().map(|built| built.channel).collect(),
-        lanes,
-        clock,
-        observer: metrics,
-        seed: parts::seed()?,
-    };
-    let dispatcher = dispatching.then(|| Dispatcher::start(parts));
-    if let Some(dispatcher) = &dispatcher {
-        app.watch_dispatcher(dispatcher.status());
+    let mut dispatcher = None;
+    let mut consumer = None;
+    if config.server.role.sends() {
+        let own = store.consumer(NODE).await?;
+        let started = Dispatcher::start(DispatcherConfig {
+            consumer: own.clone(),
+            channels: built.into_iter().map(|built| built.channel).collect(),
+            lanes,
+            clock,
+            observer: metrics,
+            seed: parts::seed()?,
+        });
+        app.watch_dispatcher(started.status());
+        (dispatcher, consumer) = (Some(started), Some(own));
     }
     Ok(Running {
         addr: listening.addr,
         new_admin_key,
         chores: vec![
             tokio::spawn(sample_rates(app.clone())),
-            tokio::spawn(prune(app.clone())),
+            tokio::spawn(prune(app.clone(), consumer)),
             tokio::spawn(watch.run()),
         ],
         app,
@@ -222,10 +220,14 @@ async fn sample_rates(app: SharedState) {
     }
 }
 
-async fn prune(app: SharedState) {
+/// Of several workers, the one that leads does it. A server that sends nothing has its store alone.
+async fn prune(app: SharedState, consumer: Option<Arc<dyn Consumer>>) {
     let mut every_hour = tokio::time::interval(PRUNE_EVERY);
     loop {
         every_hour.tick().await;
+        if consumer.as_ref().is_some_and(|consumer| !consumer.leads()) {
+            continue;
+        }
         let retention = {
             let config = app.config();
             config.retention.times(&config.tenants)

@@ -13,7 +13,7 @@ async fn a_server_whose_dispatcher_ended_is_not_ready() {
     let app = &server.running.app;
     let ready = async || reply(&server.admin(), Method::GET, "/readyz", "").await;
     let dispatcher = Dispatcher::start(DispatcherConfig {
-        store: app.store.clone(),
+        consumer: app.store.consumer("node").await.unwrap(),
         channels: Vec::new(),
         lanes: app.lanes.clone(),
         clock: app.clock.clone(),

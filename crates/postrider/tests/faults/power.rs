@@ -9,7 +9,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
-use postrider_core::ports::store::Ledger as _;
+use postrider_core::ports::store::{Ledger as _, Store as _};
 use postrider_core::{DeliveryId, State};
 use postrider_store::{EmbeddedStore, StoreOptions, SystemClock};
 use postrider_testkit::http::TestConnection;

@@ -70,7 +70,7 @@ impl Upgrade {
         let mut config = Config::parse(&text, "fixture", &Environment::empty()).unwrap();
         config.server.listen = ([127, 0, 0, 1], 0).into();
         config.admin.key = Some(SecretText::new(ADMIN));
-        let running = start_with(config, Arc::new(store), clock.clone()).await.unwrap();
+        let running = start_with(config, Arc::new(store)).await.unwrap();
         Self { old, clock, running, receiver }
     }
 

@@ -1,24 +1,34 @@
 //! The port that every store implements: small traits with batched calls and no engine's type in any
 //! signature. Signatures take durations, because each store has its own clock.
 
+mod consumer;
 mod health;
 mod held;
+mod intake;
 mod ledger;
-mod queue;
 mod registry;
 mod retention;
+mod shares;
 mod transfer;
+mod work;
 
 use std::error::Error;
 use std::sync::Arc;
 
+use async_trait::async_trait;
+
+pub use consumer::*;
 pub use health::*;
 pub use held::*;
+pub use intake::*;
 pub use ledger::*;
-pub use queue::*;
 pub use registry::*;
 pub use retention::*;
+pub use shares::*;
 pub use transfer::*;
+pub use work::*;
+
+use crate::model::time::Clock;
 
 /// What caused a [`StoreError`], as the engine reports it.
 pub type StoreCause = Arc<dyn Error + Send + Sync>;
@@ -60,10 +70,19 @@ impl StoreError {
 
 pub type StoreResult<T> = Result<T, StoreError>;
 
-/// A whole store.
-pub trait Store: Queue + Ledger + Registry + HeldDeliveries {}
+/// A whole store, as every node has it.
+#[async_trait]
+pub trait Store: Intake + Ledger + Registry + HeldDeliveries + Shares {
+    /// The clock that all times of the store are of. Whoever compares with them uses this one.
+    fn clock(&self) -> Arc<dyn Clock>;
 
-impl<T: Queue + Ledger + Registry + HeldDeliveries> Store for T {}
+    /// A new consumer for the worker with this name. It takes over at once what an older consumer of the same name
+    /// held, and what nobody holds; what another one holds, when that one ends.
+    async fn consumer(&self, node: &str) -> StoreResult<Arc<dyn Consumer>>;
+
+    /// Writes everything and ends. Later calls answer [`StoreError::Closed`].
+    async fn close(&self);
+}
 
 #[cfg(test)]
 mod tests {

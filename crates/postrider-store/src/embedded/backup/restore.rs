@@ -6,7 +6,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use postrider_core::Timestamp;
-use postrider_core::ports::store::{HeldDeliveries as _, Ledger as _, StoreError, StoreResult};
+use postrider_core::ports::store::{
+    HeldDeliveries as _, Ledger as _, Store as _, StoreError, StoreResult,
+};
 
 use super::manifest::{BackupManifest, copy_with_digest};
 use super::{CopyProgress, check_database, check_room, has_journal};

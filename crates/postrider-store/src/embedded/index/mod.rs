@@ -8,9 +8,11 @@ pub(crate) mod counts;
 pub(crate) mod delivery;
 pub(crate) mod effects;
 pub(crate) mod expiry;
+mod hand_over;
 mod lane_names;
 pub(crate) mod lanes;
 mod quarantine;
+mod repeats;
 mod suspects;
 
 use std::collections::hash_map::Entry;
@@ -22,7 +24,9 @@ use postrider_core::model::id::order_key;
 use postrider_core::ports::store::{LeasedDelivery, ReadyLane};
 use postrider_core::{AddressHash, DeliveryId, LaneId, LaneKey, TenantId, Timestamp};
 
+use crate::holder::HolderNonce;
 use crate::progress::DeliveryMark;
+use crate::settled_before::SettledBefore;
 use crate::work_signal::NextWork;
 use address_flags::AddressFlagSet;
 use cache::DeliveryCache;
@@ -58,6 +62,9 @@ pub(crate) struct MemoryIndex {
     /// Deliveries that cannot be read or settled at present.
     quarantined: HashSet<u64>,
     suspects: CrashSuspects,
+    /// Who may lease.
+    pub(crate) holder: HolderNonce,
+    settled_before: SettledBefore<u64>,
 }
 
 /// A lower bound: no pending delivery is older than this one.
@@ -407,7 +414,7 @@ impl MemoryIndex {
     pub(crate) fn release(&mut self, seq: u64, token: u64, now: i64) -> bool {
         let Some((delivery, _)) = self.begin_settling(seq, token) else { return false };
         let due = self.leases.get(&seq).map_or(now, |lease| lease.due);
-        self.settled(seq, AfterSettle::Due(due), now);
+        self.settled_by_holder(seq, AfterSettle::Due(due), now);
         self.cache.put(delivery, now);
         true
     }

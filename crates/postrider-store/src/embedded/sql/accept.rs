@@ -51,7 +51,7 @@ impl SharedRow for NewMessageRows {
     }
 
     /// New work does not use the reserve.
-    fn write_alone(rows: &[Self], writer: &mut Writer) -> StoreResult<Vec<Admission>> {
+    fn transact(rows: &[Self], writer: &mut Writer) -> StoreResult<Vec<Admission>> {
         if !writer.reserve.is_whole() {
             return Err(DiskReserve::refusal());
         }

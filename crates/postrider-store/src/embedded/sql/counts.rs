@@ -165,18 +165,19 @@ mod tests {
     use std::path::Path;
     use std::sync::Arc;
 
-    use postrider_core::ports::store::{Ledger, Queue};
+    use postrider_core::ports::store::Ledger;
 
     use super::*;
+    use crate::conformance::WorkingStore;
     use crate::conformance::message;
-    use crate::embedded::{EmbeddedStore, StoreOptions};
+    use crate::embedded::StoreOptions;
     use crate::{ManualClock, SystemClock};
 
-    fn open(dir: &Path) -> EmbeddedStore {
-        EmbeddedStore::open(dir, Arc::new(SystemClock), StoreOptions::default()).unwrap()
+    fn open(dir: &Path) -> WorkingStore {
+        WorkingStore::open(dir, Arc::new(SystemClock), StoreOptions::default()).unwrap()
     }
 
-    async fn rows_changed(store: &EmbeddedStore, tenants: usize) -> i64 {
+    async fn rows_changed(store: &WorkingStore, tenants: usize) -> i64 {
         let total = |writer: &mut Writer| value(&writer.conn, "SELECT total_changes()", []);
         let before: i64 = store.run_task(total).await.unwrap().unwrap();
         let new = (0..100).map(|n| message(&format!("tenant-{}", n % tenants), 1)).collect();
@@ -188,7 +189,7 @@ mod tests {
     async fn a_transaction_writes_the_counts_of_all_its_tenants_at_once() {
         let dir = tempfile::tempdir().unwrap();
         let clock = Arc::new(ManualClock::at(Timestamp(1_790_000_000_000)));
-        let store = EmbeddedStore::open(dir.path(), clock, StoreOptions::default()).unwrap();
+        let store = WorkingStore::open(dir.path(), clock, StoreOptions::default()).unwrap();
         rows_changed(&store, 100).await;
         assert_eq!(rows_changed(&store, 100).await, rows_changed(&store, 1).await);
     }

@@ -10,6 +10,7 @@ use super::statement::is_local;
 use crate::embedded::index::LeaseBatch;
 use crate::embedded::index::expiry::{ExpiryIndex, PAUSE_MS, SavedBlock};
 use crate::embedded::index::lanes::DueKey;
+use crate::holder::HolderNonce;
 
 /// Rows that one step reads.
 const STEP: usize = 2_000;
@@ -137,6 +138,7 @@ impl Writer {
     /// Leases expired deliveries that wait.
     pub(crate) fn lease_expired(
         &mut self,
+        holder: HolderNonce,
         max: usize,
         duration: Duration,
     ) -> StoreResult<LeaseBatch> {
@@ -180,6 +182,9 @@ impl Writer {
         let mut index = self.shared.index();
         index.expiry.next_listed = next;
         let mut batch = LeaseBatch::default();
+        if index.holder != holder {
+            return Ok(batch);
+        }
         for (lane, key) in waiting {
             let lease = index.lease_one(lane, key, (now + duration).0);
             batch.leases.extend(lease.map(|lease| (key.1, lease)));

@@ -146,13 +146,14 @@ mod tests {
     use postrider_core::Clock;
     use postrider_core::model::decision::Decision;
     use postrider_core::ports::store::{
-        AddressLearning, Ledger, NewMessage, Queue, Retention, Settlement,
+        AddressLearning, Ledger, NewMessage, Retention, Settlement,
     };
 
     use super::*;
     use crate::ManualClock;
+    use crate::conformance::WorkingStore;
     use crate::conformance::message;
-    use crate::embedded::{EmbeddedStore, StoreOptions};
+    use crate::embedded::StoreOptions;
 
     const DAY: Duration = Duration::from_secs(86_400);
 
@@ -166,7 +167,7 @@ mod tests {
         new
     }
 
-    async fn deliver_all(store: &EmbeddedStore, clock: &ManualClock) -> u64 {
+    async fn deliver_all(store: &WorkingStore, clock: &ManualClock) -> u64 {
         let mut done = 0;
         for lane in store.ready_lanes(10_000).await.unwrap() {
             for leased in store.lease(lane.id, 100, DAY).await.unwrap() {
@@ -185,7 +186,7 @@ mod tests {
         done
     }
 
-    async fn numbers(store: &EmbeddedStore) -> (usize, usize) {
+    async fn numbers(store: &WorkingStore) -> (usize, usize) {
         let count = |writer: &mut Writer| Ok((writer.lanes.numbers.len(), writer.lanes.used.len()));
         store.run_task(count).await.unwrap()
     }
@@ -195,7 +196,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let clock = Arc::new(ManualClock::at(Timestamp(1_790_000_000_000)));
         let mut store =
-            EmbeddedStore::open(dir.path(), clock.clone(), StoreOptions::default()).unwrap();
+            WorkingStore::open(dir.path(), clock.clone(), StoreOptions::default()).unwrap();
         for week in 0..6 {
             let mut new: Vec<_> = (0..100).map(|n| to_host(1_000 * week + n)).collect();
             new.push(to_host(999_999));
@@ -209,8 +210,7 @@ mod tests {
             clock.advance(7 * DAY);
             store.prune(&Retention::of(3 * DAY)).await.unwrap();
             drop(store);
-            store =
-                EmbeddedStore::open(dir.path(), clock.clone(), StoreOptions::default()).unwrap();
+            store = WorkingStore::open(dir.path(), clock.clone(), StoreOptions::default()).unwrap();
         }
         let (named, used) = numbers(&store).await;
         assert!(named <= 101 && used <= 202, "{named} lanes, {used} numbers");

@@ -5,6 +5,7 @@ use super::statement::is_local;
 use crate::embedded::in_flight::UnfinishedRun;
 use crate::embedded::index::MemoryIndex;
 use crate::embedded::requests::SharedRow;
+use crate::holder::HolderNonce;
 use crate::progress::DeliveryMark;
 
 /// Counts a crash for each delivery that was in flight when the previous process did not shut down cleanly.
@@ -77,6 +78,24 @@ impl SharedRow for (DeliveryId, u64) {
 }
 
 impl Writer {
+    /// Ends all leases. With `crashed`, each delivery that was leased has been in flight at one more crash.
+    pub(crate) fn hand_over(&mut self, holder: HolderNonce, crashed: bool) -> StoreResult<()> {
+        let unsettled = self.shared.index().unsettled();
+        if crashed && !unsettled.is_empty() {
+            self.transact_surely(|writer| {
+                unsettled.iter().try_for_each(|seq| {
+                    let mark = writer.shared.index().mark(*seq);
+                    writer.put_mark(*seq, mark.crashed())
+                })
+            })?;
+        }
+        let now = self.shared.now().0;
+        self.shared.index().hand_over(holder, now);
+        self.shared.in_flight.ended(unsettled.iter().copied());
+        self.shared.work.notify();
+        Ok(())
+    }
+
     pub(crate) fn put_mark(&mut self, seq: u64, mark: DeliveryMark) -> StoreResult<()> {
         self.effects.rows += 1;
         self.effects.marks.push((seq, mark));

@@ -307,17 +307,18 @@ mod tests {
     use std::sync::Arc;
 
     use postrider_core::model::decision::Decision;
-    use postrider_core::ports::store::{AddressLearning, Ledger, Queue, Selection, Settlement};
+    use postrider_core::ports::store::{AddressLearning, Ledger, Selection, Settlement};
     use postrider_core::{Clock, DeadReason};
 
     use super::*;
     use crate::ManualClock;
+    use crate::conformance::WorkingStore;
     use crate::conformance::message;
-    use crate::embedded::{EmbeddedStore, StoreOptions};
+    use crate::embedded::StoreOptions;
 
     const DAY: Duration = Duration::from_secs(86_400);
 
-    async fn settle_all(store: &EmbeddedStore, decide: impl Fn(&TenantId) -> Decision) {
+    async fn settle_all(store: &WorkingStore, decide: impl Fn(&TenantId) -> Decision) {
         for lane in store.ready_lanes(10).await.unwrap() {
             let leased = store.lease(lane.id, 10_000, DAY).await.unwrap();
             let settle = |leased: postrider_core::ports::store::LeasedDelivery| Settlement {
@@ -332,7 +333,7 @@ mod tests {
     }
 
     /// The position, and how many deliveries are listed for later.
-    async fn position(store: &EmbeddedStore) -> (u64, i64) {
+    async fn position(store: &WorkingStore) -> (u64, i64) {
         let read = |writer: &mut Writer| {
             let listed = value(&writer.conn, "SELECT count(*) FROM prune_later", [])?;
             Ok((writer.prune_from, listed.unwrap_or(-1)))
@@ -340,7 +341,7 @@ mod tests {
         store.run_task(read).await.unwrap()
     }
 
-    async fn messages(store: &EmbeddedStore) -> u64 {
+    async fn messages(store: &WorkingStore) -> u64 {
         store.counts(None).await.unwrap().messages
     }
 
@@ -348,7 +349,7 @@ mod tests {
     async fn what_is_kept_for_longer_is_not_read_again_before_its_time() {
         let dir = tempfile::tempdir().unwrap();
         let clock = Arc::new(ManualClock::at(Timestamp(1_790_000_000_000)));
-        let open = || EmbeddedStore::open(dir.path(), clock.clone(), StoreOptions::default());
+        let open = || WorkingStore::open(dir.path(), clock.clone(), StoreOptions::default());
         let store = open().unwrap();
         for tenant in ["dead", "pending", "long", "short"] {
             store.accept((0..50).map(|_| message(tenant, 1)).collect()).await.unwrap();
@@ -386,8 +387,7 @@ mod tests {
     async fn a_shorter_retention_reaches_what_was_to_be_kept_for_longer() {
         let dir = tempfile::tempdir().unwrap();
         let clock = Arc::new(ManualClock::at(Timestamp(1_790_000_000_000)));
-        let store =
-            EmbeddedStore::open(dir.path(), clock.clone(), StoreOptions::default()).unwrap();
+        let store = WorkingStore::open(dir.path(), clock.clone(), StoreOptions::default()).unwrap();
         store.accept((0..50).map(|_| message("long", 1)).collect()).await.unwrap();
         settle_all(&store, |_| Decision::Done).await;
         let mut retention = Retention::of(DAY);

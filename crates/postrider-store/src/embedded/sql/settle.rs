@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use postrider_core::ports::store::{SettleResult, Settlement};
+use postrider_core::ports::store::{SettleResult, Settlement, StoreError};
 use postrider_core::{AddressStatus, Decision};
 use rusqlite::Params;
 
@@ -60,9 +60,12 @@ impl SharedRow for SettleRow {
         let held = writer.begin_settling(rows);
         let mut answers = Vec::with_capacity(rows.len());
         for (row, held) in rows.iter().zip(held) {
-            let Some(held) = held else {
-                answers.push(SettleResult::Fenced);
-                continue;
+            let held = match held {
+                Ok(held) => held,
+                Err(answer) => {
+                    answers.push(answer);
+                    continue;
+                }
             };
             let landing = writer.write(row, &held, now)?;
             writer.effects.settling[held.slot].1 = Some(landing);
@@ -71,22 +74,31 @@ impl SharedRow for SettleRow {
         Ok(answers)
     }
 
-    fn write_alone(rows: &[Self], writer: &mut Writer) -> StoreResult<Vec<SettleResult>> {
-        writer.settle_surely(rows)
+    fn write_damaged(&self, writer: &mut Writer, error: StoreError) -> StoreResult<SettleResult> {
+        Ok(writer.settle_damaged(self, &error))
     }
 }
 
 impl Writer {
-    /// Checks the tokens. Nobody can lease the deliveries that pass until the commit.
-    fn begin_settling(&mut self, rows: &[SettleRow]) -> Vec<Option<SettlingDelivery>> {
+    /// Checks the tokens. Nobody can lease the deliveries that pass until the commit. The others have an answer.
+    fn begin_settling(
+        &mut self,
+        rows: &[SettleRow],
+    ) -> Vec<Result<SettlingDelivery, SettleResult>> {
         let mut index = self.shared.index();
         let mut hold = |row: &SettleRow| {
-            let (seq, id): (_, DeliveryId) = (row.seq(), row.settlement.delivery);
-            let (delivery, mark) = index.begin_settling(seq, row.settlement.token)?;
+            let Settlement { delivery: id, token, .. } = row.settlement;
+            let seq = row.seq();
+            let Some((delivery, mark)) = index.begin_settling(seq, token) else {
+                return Err(index.answer_to_repeat(seq, token));
+            };
             self.effects.settling.push((seq, None));
             let slot = self.effects.settling.len() - 1;
             let struck = index.may_be_struck(&delivery.message.tenant, delivery.hash);
-            (delivery.id() == id).then_some(SettlingDelivery { delivery, mark, struck, slot })
+            if delivery.id() != id {
+                return Err(SettleResult::Fenced);
+            }
+            Ok(SettlingDelivery { delivery, mark, struck, slot })
         };
         rows.iter().map(&mut hold).collect()
     }

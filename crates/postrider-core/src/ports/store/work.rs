@@ -1,12 +1,10 @@
-//! The queue: accepts, leases and settles deliveries. Shows nothing to people; the ledger does.
+//! What goes into the queue and comes out of it: new work, leases, settlements.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-use super::StoreResult;
 use crate::model::address::{AddressHash, Target};
 use crate::model::decision::Decision;
 use crate::model::delivery::AttemptRecord;
@@ -118,7 +116,7 @@ pub struct LeasedDelivery {
     /// How many crashes in a row found it in flight. A clean end does not count, and an attempt that ends
     /// resets the number.
     pub crashes: u32,
-    /// An attempt was started (see [`Queue::start`]) and its result is not known.
+    /// An attempt was started (see [`Consumer::start`](super::Consumer::start)) and its result is not known.
     pub started: bool,
     /// Where else it may go, in order.
     pub alternatives: Vec<Alternative>,
@@ -150,6 +148,7 @@ pub struct AddressLearning {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SettleResult {
+    /// It is written, now or by an earlier call.
     Done,
     /// The lease had ended and the delivery moved on without it; nothing was written.
     Fenced,
@@ -169,66 +168,4 @@ pub struct Load {
     pub deliveries: u64,
     /// Bytes of bodies, each counted once per message, and of addresses.
     pub bytes: u64,
-}
-
-#[async_trait]
-pub trait Queue: Send + Sync {
-    /// Accepts messages: message, deliveries and dedup key, atomic per message, all durable on return.
-    /// One admission each, in order. A key repeated within the batch is a repeat, too.
-    async fn accept(&self, messages: Vec<NewMessage>) -> StoreResult<Vec<Admission>>;
-
-    /// What `accept` would answer to a message with each of these keys: a duplicate, a conflict, or `None`
-    /// for a new key. Accepts nothing; costs about as much as an accept.
-    async fn repeats(&self, keys: Vec<DedupKey>) -> StoreResult<Vec<Option<Admission>>>;
-
-    /// An error if new work is refused at present.
-    fn takes_work(&self) -> StoreResult<()> {
-        Ok(())
-    }
-
-    /// Lanes with something due now, longest due first, at most `limit`; none that is suspended.
-    async fn ready_lanes(&self, limit: usize) -> StoreResult<Vec<ReadyLane>>;
-
-    /// Leases up to `max` due deliveries of a lane, in order of due time. Deliveries that were in flight at
-    /// `SUSPECT_CRASHES` crashes in a row are leased one at a time in the whole store; nothing else waits for them.
-    async fn lease(
-        &self,
-        lane: LaneId,
-        max: usize,
-        duration: Duration,
-    ) -> StoreResult<Vec<LeasedDelivery>>;
-
-    /// Leases up to `max` pending deliveries whose expiry has passed, the longest expired first,
-    /// whatever their lane's state and whenever they are due. Costs nothing while there are none. Fewer
-    /// than `max` means that there are no more at this moment. The caller is woken for the next.
-    async fn lease_expired(
-        &self,
-        max: usize,
-        duration: Duration,
-    ) -> StoreResult<Vec<(Arc<LaneKey>, LeasedDelivery)>>;
-
-    /// Writes decisions down: state and ledger entry, atomic each, fenced. One answer each, in order.
-    /// A decision to try again becomes `Cancelled` if the message was cancelled meanwhile.
-    async fn settle(&self, settlements: Vec<Settlement>) -> StoreResult<Vec<SettleResult>>;
-
-    /// Notes that an attempt of each is about to be sent, durable on return, until it is settled. For
-    /// classes that must not send twice: costs a write. False if the lease is not valid any more or the
-    /// message was cancelled.
-    async fn start(&self, attempts: Vec<(DeliveryId, u64)>) -> StoreResult<Vec<bool>>;
-
-    /// Returns when something became due since the last `ready_lanes` (by arrival or by time), about
-    /// when something expires for those who take it with `lease_expired`, or after `at_most`. Work that
-    /// was due before does not wake.
-    async fn wait_for_work(&self, at_most: Duration);
-
-    /// What is pending now, of one tenant or of all. Costs nothing, because it is kept up to date.
-    fn load(&self, tenant: Option<&TenantId>) -> Load;
-
-    /// Until then the lane is not ready, and what arrives in it wakes nobody; the end of the suspension
-    /// does. A later call sets another end. A suspended lane costs nothing per round. A restart forgets
-    /// all suspensions.
-    fn suspend(&self, lane: LaneId, until: Timestamp);
-
-    /// Ends a suspension early, for one lane or for all.
-    fn resume(&self, lane: Option<LaneId>);
 }

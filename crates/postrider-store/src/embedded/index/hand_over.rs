@@ -1,0 +1,44 @@
+//! The end of all leases of a holder, when another one takes over.
+
+use super::suspects::CrashSuspects;
+use super::{LeasePhase, MemoryIndex};
+use crate::holder::HolderNonce;
+use crate::settled_before::SettledBefore;
+
+impl MemoryIndex {
+    /// The deliveries that are leased, or were until their time was over, and are not settled.
+    pub(crate) fn unsettled(&self) -> Vec<u64> {
+        let is_unsettled = |phase| matches!(phase, LeasePhase::Held | LeasePhase::Ended);
+        let leases = self.leases.iter();
+        leases.filter(|(_, l)| !l.held_back && is_unsettled(l.phase)).map(|(seq, _)| *seq).collect()
+    }
+
+    /// Ends all leases and suspensions: what was leased is due as before. Only the new holder may lease then.
+    pub(crate) fn hand_over(&mut self, holder: HolderNonce, now: i64) {
+        let is_over = |phase| matches!(phase, LeasePhase::Held | LeasePhase::Ended);
+        let over: Vec<_> =
+            self.leases.iter().filter(|(_, l)| is_over(l.phase)).map(|(seq, _)| *seq).collect();
+        for seq in over {
+            let Some(lease) = self.leases.remove(&seq) else { continue };
+            match lease.phase {
+                LeasePhase::Ended => self.lanes.recall(lease.lane, (lease.until, seq)),
+                _ => {
+                    self.ends.remove(&(lease.until, seq));
+                    if let Some(delivery) = &lease.delivery {
+                        self.count_in_flight(lease.lane, delivery, -1);
+                    }
+                }
+            }
+            if let Some(delivery) = lease.delivery {
+                self.expiry.returned(seq, delivery.expires);
+                self.cache.put(delivery, now);
+            }
+            self.lanes.give_back(lease.lane, (lease.due, seq));
+        }
+        self.suspects = CrashSuspects::default();
+        self.settled_before = SettledBefore::default();
+        self.resume(None, now);
+        self.has_new_work = true;
+        self.holder = holder;
+    }
+}

@@ -1,0 +1,75 @@
+//! Requests to the writer, and its answers. Does not keep the writer alive: that is the store's part.
+
+use postrider_core::ports::store::{StoreError, StoreResult};
+use tokio::sync::{mpsc, oneshot};
+
+use super::requests::{GroupedWrite, SharedRow, WriterRequest};
+use super::writer::Writer;
+
+#[derive(Clone)]
+pub(crate) struct WriterClient {
+    requests: mpsc::WeakSender<WriterRequest>,
+}
+
+impl WriterClient {
+    pub(crate) fn new(requests: &mpsc::Sender<WriterRequest>) -> Self {
+        Self { requests: requests.downgrade() }
+    }
+
+    /// Sends a request and waits for its answer.
+    async fn ask<T>(
+        &self,
+        request: impl FnOnce(oneshot::Sender<StoreResult<T>>) -> WriterRequest,
+    ) -> StoreResult<T> {
+        let (reply_to, reply) = oneshot::channel();
+        let requests = self.requests.upgrade().ok_or(StoreError::Closed)?;
+        requests.send(request(reply_to)).await.map_err(|_| StoreError::Closed)?;
+        drop(requests);
+        reply.await.map_err(|_| StoreError::Closed)?
+    }
+
+    /// Writes rows in a transaction that other callers share. A row that could not be prepared gets its error.
+    pub(crate) async fn write<R: SharedRow>(
+        &self,
+        rows: impl Iterator<Item = StoreResult<R>>,
+        request: fn(GroupedWrite<R>) -> WriterRequest,
+    ) -> Vec<StoreResult<R::Answer>> {
+        let (mut prepared, mut failed) = (Vec::with_capacity(rows.size_hint().0), Vec::new());
+        for (place, row) in rows.enumerate() {
+            match row {
+                Ok(row) => prepared.push(row),
+                Err(error) => failed.push((place, error)),
+            }
+        }
+        let count = prepared.len();
+        let mut answers = Vec::new();
+        if count > 0 {
+            let written = self.ask(|reply_to| request(GroupedWrite::new(prepared, reply_to))).await;
+            answers = match written {
+                Ok((answers, _)) => answers,
+                Err(error) => (0..count).map(|_| Err(error.clone())).collect(),
+            };
+        }
+        for (place, error) in failed {
+            answers.insert(place.min(answers.len()), Err(error));
+        }
+        answers
+    }
+
+    /// Runs `task` on the writer's thread.
+    pub(crate) async fn run_task<T: Send + 'static>(
+        &self,
+        task: impl FnOnce(&mut Writer) -> StoreResult<T> + Send + 'static,
+    ) -> StoreResult<T> {
+        self.ask(|reply_to| {
+            WriterRequest::Task(Box::new(move |writer| drop(reply_to.send(task(writer)))))
+        })
+        .await
+    }
+
+    /// The same without waiting. False if the writer has no room for another request.
+    pub(crate) fn run_soon(&self, task: impl FnOnce(&mut Writer) + Send + 'static) -> bool {
+        let request = WriterRequest::Task(Box::new(task));
+        self.requests.upgrade().is_some_and(|requests| requests.try_send(request).is_ok())
+    }
+}
