@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use aws_lc_rs::digest::{Context, SHA256, digest};
 use postrider_core::model::content::{Content, raw_bytes};
-use postrider_core::ports::store::{DedupKey, NewDelivery};
-use postrider_core::{ChannelIntake, ChannelKind, TenantId};
+use postrider_core::ports::store::{Admission, DedupKey, NewDelivery, StoreResult};
+use postrider_core::{ChannelIntake, ChannelKind, MessageId, TenantId};
 
-use super::Submission;
 use super::request::{Dedupe, SubmittedMessage};
+use super::{MessageIntake, Submission};
 
 const WINDOW_MIN: Duration = Duration::from_secs(86_400);
 
@@ -74,10 +74,28 @@ fn content_key(tenant: &TenantId, method: &str, locator: &str, body: &str) -> [u
 
 /// The key of a caller who names one. It needs nothing but the request itself.
 pub(super) fn own_key(tenant: &TenantId, own: &str, submission: &Submission) -> DedupKey {
-    DedupKey {
-        key: hash(tenant, "key", &[own.as_bytes()]),
-        fingerprint: fingerprint(&submission.body),
-        window: WINDOW_MIN,
+    DedupKey { fingerprint: fingerprint(&submission.body), ..any_of_key(tenant, own) }
+}
+
+/// Some message under this key, whatever it says.
+fn any_of_key(tenant: &TenantId, own: &str) -> DedupKey {
+    let key = hash(tenant, "key", &[own.as_bytes()]);
+    DedupKey { key, fingerprint: [0; 16], window: WINDOW_MIN }
+}
+
+impl MessageIntake {
+    /// The message that was accepted under this key, while the key is remembered.
+    pub async fn message_of_key(
+        &self,
+        tenant: &TenantId,
+        own: &str,
+    ) -> StoreResult<Option<MessageId>> {
+        let found = self.store.repeats(vec![any_of_key(tenant, own)]).await?.pop().flatten();
+        Ok(found.map(|admission| match admission {
+            Admission::Accepted { message, .. }
+            | Admission::Duplicate { message, .. }
+            | Admission::Conflict { message } => message,
+        }))
     }
 }
 

@@ -21,6 +21,8 @@ pub(crate) struct DeliveryQuery {
     pub recipient: Option<String>,
     /// `msg_…`
     pub message: Option<String>,
+    /// Those of the message that was accepted under this key, while the key is remembered. Needs one tenant.
+    pub idempotency_key: Option<String>,
     /// Only those that are held until they are released.
     pub held: Option<bool>,
     /// Not older than this (RFC 3339).
@@ -41,12 +43,24 @@ pub(crate) async fn list(
     access: ReadAccess,
     StrictQuery(query): StrictQuery<DeliveryQuery>,
 ) -> ApiResult<Json<DeliveryPage>> {
+    let mut message = optional_id("message", query.message)?;
+    if let Some(key) = &query.idempotency_key {
+        let tenant = access.view.as_ref().ok_or_else(|| {
+            let allowed = "a key of one tenant, or the header Postrider-Tenant";
+            Problem::field("idempotency_key", "a request for all tenants", allowed)
+        })?;
+        let found = app.intake.message_of_key(tenant, key).await?;
+        if found.is_none() || message.is_some_and(|message| Some(message) != found) {
+            return Ok(Json(DeliveryPage { items: Vec::new(), next: None }));
+        }
+        message = found;
+    }
     let filter = DeliveryFilter {
         tenant: access.view,
         state: name("state", query.state, DeliveryState::parse, states)?,
         channel: channel(query.channel)?,
         recipient: query.recipient.map(Into::into),
-        message: optional_id("message", query.message)?,
+        message,
         held: query.held.unwrap_or(false),
         since: time("since", query.since)?,
         until: time("until", query.until)?,

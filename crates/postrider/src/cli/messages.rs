@@ -37,6 +37,9 @@ pub(super) struct DeliveryFilterArgs {
     state: Option<String>,
     #[command(flatten)]
     choice: DeliveryChoiceArgs,
+    /// Those of the message that was accepted under this key.
+    #[arg(long)]
+    idempotency_key: Option<String>,
     /// Only those that are held until they are released.
     #[arg(long)]
     held: bool,
@@ -96,6 +99,7 @@ pub(super) async fn deliveries(command: DeliveriesCommand, session: ServerSessio
             let mut query = filter.choice.fields().to_vec();
             query.extend([
                 ("state", filter.state),
+                ("idempotency_key", filter.idempotency_key),
                 ("held", filter.held.then(|| "true".to_owned())),
                 ("cursor", filter.cursor),
                 ("limit", Some(filter.limit.to_string())),

@@ -22,6 +22,33 @@ async fn a_repeat_gets_the_first_answer() {
 }
 
 #[tokio::test]
+async fn deliveries_are_found_by_the_key_of_their_message() {
+    let server = ServerFixture::start().await;
+    let mut body = message();
+    body["idempotency_key"] = "ord-91:shipped".into();
+    let sent = server.post(body.to_string()).await;
+    server.post(message().to_string()).await;
+    let found = async |tenant: &str, query: &str| {
+        let admin = server.admin().for_tenant(Some(tenant.to_owned()));
+        admin.get(&format!("/v1/deliveries?{query}")).await.unwrap()["items"].clone()
+    };
+    let items = found("default", "idempotency_key=ord-91:shipped").await;
+    assert_eq!(items.as_array().map(Vec::len), Some(1));
+    assert_eq!(items[0]["message"], sent.body["id"]);
+    let none = json!([]);
+    assert_eq!(found("default", "idempotency_key=ord-91:shipped&state=sent").await, none);
+    assert_eq!(found("default", "idempotency_key=ord-92").await, none);
+    assert_eq!(
+        found("other", "idempotency_key=ord-91:shipped").await,
+        none,
+        "keys are a tenant's own"
+    );
+    let all = server.admin().for_tenant(Some("*".to_owned()));
+    let refused = all.get("/v1/deliveries?idempotency_key=ord-92").await.unwrap_err().to_string();
+    assert!(refused.contains("idempotency_key"), "{refused}");
+}
+
+#[tokio::test]
 async fn a_message_can_be_seen_explained_and_cancelled() {
     let server = ServerFixture::start().await;
     let admin = server.admin();
