@@ -80,7 +80,7 @@ async fn run(options: &BadPageOptions) -> StoreResult<bool> {
         good_rates.push(send(&good, per_round).await?);
         bad_rates.push(send(&bad_store, per_round).await?);
     }
-    let health = bad_store.health();
+    let health = bad_store.check_health();
     let (good_rate, bad_rate) = (median(good_rates), median(bad_rates));
     println!("{} pending in {LANES} lanes, {} of them sent", options.pending, per_round * ROUNDS);
     println!("without damage: {good_rate:>8.0}/s");

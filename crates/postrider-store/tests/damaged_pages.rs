@@ -119,7 +119,7 @@ async fn a_damaged_index_of_pending_work_is_rebuilt_at_the_start() {
     let store = open(dir.path(), &clock);
     let sent = deliver_all(&store, &clock).await;
     assert_eq!(sent, ids.into_iter().collect());
-    assert_eq!(store.health().quarantined, 0);
+    assert_eq!(store.check_health().quarantined, 0);
 }
 
 #[tokio::test]
@@ -131,7 +131,7 @@ async fn a_damaged_index_touches_one_lane_while_the_store_runs() {
     // The page has a twelfth of the index, and its neighbours cannot shrink.
     assert!(sent.len() > ids.len() * 3 / 4, "only {} of {}", sent.len(), ids.len());
     assert!(sent.len() < ids.len(), "the damage is not felt");
-    assert!(!store.health().problems.is_empty());
+    assert!(!store.check_health().problems.is_empty());
     let again = deliver_all(&store, &clock).await;
     assert!(again.is_empty(), "it is left alone for a while");
 }
@@ -144,7 +144,7 @@ async fn a_damaged_page_of_deliveries_touches_only_what_is_on_it() {
     let sent = deliver_all(&store, &clock).await;
     let missing = ids.len() - sent.len();
     assert!((1..100).contains(&missing), "{missing} deliveries are missing");
-    let health = store.health();
+    let health = store.check_health();
     assert_eq!(health.quarantined, missing as u64);
     assert_eq!(health.problems.len(), 1, "{health:?}");
     assert_eq!(health.problems[0].code, "deliveries_quarantined");
@@ -222,7 +222,24 @@ async fn a_damaged_page_of_keys_costs_only_its_keys() {
         repeats += u32::from(matches!(answers[0], Admission::Duplicate { .. }));
     }
     assert!((1_800..2_000).contains(&repeats), "{repeats} keys are known");
-    assert_eq!(store.health().problems[0].code, "rows_unreadable");
+    assert_eq!(store.check_health().problems[0].code, "rows_unreadable");
+}
+
+/// Without its lanes, no delivery can be sent.
+#[tokio::test]
+async fn a_start_that_damage_prevents_says_what_helps_and_that_helps() {
+    let (dir, clock) = (tempfile::tempdir().unwrap(), clock());
+    let store = open(dir.path(), &clock);
+    store.accept((0..1_000).map(|number| message("acme", number)).collect()).await.unwrap();
+    store.close().await;
+    damage(dir.path(), "lane");
+    let refused = WorkingStore::open(dir.path(), clock.clone(), StoreOptions::default()).err();
+    let refused = refused.expect("it does not open").to_string();
+    assert!(refused.contains("postrider fsck --repair"), "{refused}");
+    fsck::repair(dir.path()).unwrap().expect("there is damage");
+    let store = open(dir.path(), &clock);
+    let sent = deliver_all(&store, &clock).await.len();
+    assert!((800..1_000).contains(&sent), "{sent} of 1000 can be saved");
 }
 
 #[tokio::test]
@@ -260,7 +277,7 @@ async fn a_delivery_that_cannot_be_settled_is_not_leased_again_in_this_run() {
     let sent = deliver_all(&store, &clock).await;
     let missing = ids.len() - sent.len();
     assert!((1..100).contains(&missing), "{missing} deliveries are missing");
-    let health = store.health();
+    let health = store.check_health();
     assert_eq!(health.quarantined, missing as u64);
     assert_eq!(health.problems[0].code, "deliveries_quarantined");
     for _ in 0..48 {
@@ -271,7 +288,7 @@ async fn a_delivery_that_cannot_be_settled_is_not_leased_again_in_this_run() {
             assert!(leased.is_empty(), "{} are leased again", leased.len());
         }
     }
-    assert_eq!(store.health().quarantined, missing as u64);
+    assert_eq!(store.check_health().quarantined, missing as u64);
     let in_flight: u64 = store.lanes(None, 100).await.unwrap().iter().map(|l| l.in_flight).sum();
     assert_eq!(in_flight, 0);
     let accepted = store.accept(vec![batch("acme", &[1; 10])]).await.unwrap();

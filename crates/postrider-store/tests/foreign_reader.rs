@@ -49,21 +49,23 @@ async fn a_journal_that_a_foreign_reader_holds_is_reported_and_shrinks_when_it_e
     let options = StoreOptions { reserve_bytes: 4 << 20, ..StoreOptions::default() };
     let store = open(dir.path(), options);
     store.accept(vec![message("acme", 1)]).await.unwrap();
-    assert!(store.health().problems.is_empty());
+    assert!(store.check_health().problems.is_empty());
     let reader = foreign_reader(dir.path());
     let problem = loop {
         store.accept(vec![batch("acme", &[1; 500])]).await.unwrap();
-        if let Some(problem) = store.health().problems.pop() {
+        if let Some(problem) = store.check_health().problems.pop() {
             break problem;
         }
-        assert!(store.health().journal_bytes < 1 << 30, "it is never reported");
+        assert!(store.check_health().journal_bytes < 1 << 30, "it is never reported");
     };
     assert_eq!(problem.code, "journal_blocked");
     assert!(problem.what.contains("holds a read transaction"), "{}", problem.what);
-    assert!(store.health().journal_bytes > 4 << 20);
+    assert!(store.check_health().journal_bytes > 4 << 20);
     drop(reader);
     let shrunk = async {
-        while !store.health().problems.is_empty() || store.health().journal_bytes > 4 << 20 {
+        while !store.check_health().problems.is_empty()
+            || store.check_health().journal_bytes > 4 << 20
+        {
             store.accept(vec![batch("acme", &[1; 5])]).await.unwrap();
         }
     };

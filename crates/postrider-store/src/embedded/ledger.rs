@@ -168,8 +168,8 @@ impl Ledger for EmbeddedStore {
         Ok(pruned)
     }
 
-    fn health(&self) -> StoreHealth {
-        self.shared.health()
+    fn check_health(&self) -> StoreHealth {
+        self.shared.check_health()
     }
 }
 

@@ -54,7 +54,7 @@ use folder::{DataFolder, RESERVE};
 use queue::EmbeddedQueue;
 use requests::WriterRequest;
 use reserve::DiskReserve;
-use shared::StoreShared;
+use shared::{REPAIR, StoreShared};
 use sql::{open, statement};
 use writer::Writer;
 use writer_client::WriterClient;
@@ -114,7 +114,7 @@ impl EmbeddedStore {
             Err(StoreError::Full { .. }) if reserve().give_back() => {
                 open::open(&folder, clock, options, reserve())?
             }
-            opened => opened?,
+            opened => opened.map_err(with_remedy)?,
         };
         let (requests, received) = mpsc::channel(1024);
         let (shared, accepting) = (writer.shared.clone(), writer.reserve.watch());
@@ -209,6 +209,16 @@ impl Drop for EmbeddedStore {
         let (requests, _) = mpsc::channel(1);
         self.requests = requests;
         join(threads);
+    }
+}
+
+/// Says what helps, if the database is damaged where nothing can go on without it.
+fn with_remedy(error: StoreError) -> StoreError {
+    match error {
+        StoreError::Corrupt { what, cause } if !what.contains("fsck") => {
+            StoreError::Corrupt { what: format!("{what}; {REPAIR}"), cause }
+        }
+        other => other,
     }
 }
 

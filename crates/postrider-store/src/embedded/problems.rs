@@ -1,6 +1,6 @@
 //! What is wrong in the store while it goes on. Each problem is logged when it begins and when it ends.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 
 use postrider_core::Timestamp;
@@ -9,9 +9,16 @@ use postrider_core::ports::store::StoreProblem;
 /// More than this many problems of one kind say no more than the first ones.
 const PER_CODE_MAX: usize = 20;
 
-/// Problems by code and subject, such as a lane.
 #[derive(Default)]
-pub(crate) struct ProblemList(Mutex<BTreeMap<(&'static str, u64), StoreProblem>>);
+pub(crate) struct ProblemList(Mutex<KnownProblems>);
+
+#[derive(Default)]
+struct KnownProblems {
+    /// By code and subject, such as a lane.
+    listed: BTreeMap<(&'static str, u64), StoreProblem>,
+    /// Codes of which there are more than are listed.
+    cut_off: BTreeSet<&'static str>,
+}
 
 impl ProblemList {
     /// A problem that exists once in the store.
@@ -28,26 +35,28 @@ impl ProblemList {
         what: String,
     ) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = all.get_mut(&(code, subject)) {
+        if let Some(known) = all.listed.get_mut(&(code, subject)) {
             known.what = what;
             return;
         }
-        tracing::error!(code, what, "the store has a problem and goes on");
-        if all.range((code, 0)..=(code, u64::MAX)).count() < PER_CODE_MAX {
-            all.insert((code, subject), StoreProblem { code, since: now, what });
+        if all.listed.range((code, 0)..=(code, u64::MAX)).count() < PER_CODE_MAX {
+            tracing::error!(code, what, "the store has a problem and goes on");
+            all.listed.insert((code, subject), StoreProblem { code, since: now, what });
+        } else if all.cut_off.insert(code) {
+            tracing::error!(code, what, "the store has more such problems than are listed");
         }
     }
 
     pub(crate) fn resolve(&self, code: &'static str) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if all.remove(&(code, 0)).is_some() {
+        if all.listed.remove(&(code, 0)).is_some() {
             tracing::info!(code, "a problem of the store is solved");
         }
     }
 
     pub(crate) fn all(&self) -> Vec<StoreProblem> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.values().cloned().collect()
+        all.listed.values().cloned().collect()
     }
 }
 

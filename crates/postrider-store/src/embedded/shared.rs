@@ -163,7 +163,7 @@ impl StoreShared {
         }
     }
 
-    pub(crate) fn health(&self) -> StoreHealth {
+    pub(crate) fn check_health(&self) -> StoreHealth {
         match self.clock.doubt() {
             Some(doubt) => {
                 self.problems.report(CLOCK_STEPPED, self.now(), clock_trouble(doubt));

@@ -216,7 +216,7 @@ async fn sample_rates(app: SharedState) {
         every_second.tick().await;
         app.metrics.totals.sample(app.clock.now());
         // Problems are logged when they are noticed.
-        app.store.health();
+        app.store.check_health();
     }
 }
 

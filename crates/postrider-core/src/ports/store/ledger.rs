@@ -166,8 +166,8 @@ pub trait Ledger: Send + Sync {
     /// went, 0 when there is nothing left to do.
     async fn prune(&self, retention: &Retention) -> StoreResult<u64>;
 
-    /// What is wrong while the store goes on. Costs nothing.
-    fn health(&self) -> StoreHealth {
+    /// What is wrong while the store goes on. Logs what began or ended since the last check. Costs little.
+    fn check_health(&self) -> StoreHealth {
         StoreHealth::default()
     }
 }
