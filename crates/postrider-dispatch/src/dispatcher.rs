@@ -119,7 +119,7 @@ impl Dispatcher {
         tasks.shutdown().await;
         // The last sender went with the tasks: the settler ends when all is written.
         let written = tokio::time::timeout(SETTLE_AT_END, self.settler).await;
-        self.consumer.close().await;
-        in_time && written.is_ok()
+        let handed_over = tokio::time::timeout(SETTLE_AT_END, self.consumer.close()).await;
+        in_time && written.is_ok() && handed_over.is_ok()
     }
 }
