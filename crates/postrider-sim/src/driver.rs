@@ -235,7 +235,7 @@ impl<'a> PlanDriver<'a> {
             let provider = number(&lane.key.provider);
             let class =
                 self.world.plan.classes.iter().position(|class| class.name == lane.key.class);
-            self.process.lanes().pause(lane.id, lane.key.clone(), self.order());
+            self.process.lanes().pause(lane.key.clone(), self.order());
             self.world.with(|state| {
                 state.note("pause", tenant, "", provider as i64);
                 let now = state.now();

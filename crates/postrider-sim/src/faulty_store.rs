@@ -2,18 +2,20 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use postrider_core::policy::limiter::Rate;
 use postrider_core::policy::rate_slice::RateSlice;
 use postrider_core::ports::store::{
-    Admission, ApiKey, CancelResult, Consumer, Counts, DedupKey, DeliveryFilter, HeldDeliveries,
-    Intake, LaneDepth, Ledger, Load, MessageView, NewAddress, NewMessage, Page, Registry, Replay,
-    Retention, Selection, Shares, SigningKey, Store, StoreResult, StrikeFilter, StruckAddress,
+    Admission, CancelResult, Consumer, Counts, DedupKey, DeliveryFilter, Document, DocumentChanges,
+    DocumentVersion, Documents, HeldDeliveries, Intake, LaneDepth, Ledger, Load, MessageView,
+    NewAddress, NewMessage, Page, PutResult, Registry, Replay, Retention, Selection, Shares, Store,
+    StoreResult, StrikeFilter, StruckAddress,
 };
 use postrider_core::{
-    Address, AddressHash, AddressId, Clock, Delivery, DeliveryId, KeyId, MessageId, TenantId,
-    Timestamp,
+    Address, AddressHash, AddressId, Clock, Delivery, DeliveryId, KeyId, LaneId, LaneKey,
+    MessageId, TenantId, Timestamp,
 };
 
 use crate::faulty_consumer::{FaultyConsumer, each};
@@ -159,6 +161,10 @@ impl Ledger for FaultyStore {
         self.ask(self.inner.lanes(tenant, limit))
     }
 
+    async fn lane_ids(&self, keys: Vec<Arc<LaneKey>>) -> StoreResult<Vec<LaneId>> {
+        self.ask(self.inner.lane_ids(keys))
+    }
+
     async fn oldest_pending(&self) -> StoreResult<Option<Timestamp>> {
         self.ask(self.inner.oldest_pending())
     }
@@ -220,35 +226,32 @@ impl Registry for FaultyStore {
         self.ask(self.inner.forgive(tenant, hash))
     }
 
-    async fn put_api_key(&self, key: ApiKey) -> StoreResult<()> {
-        self.ask(self.inner.put_api_key(key))
-    }
-
-    async fn revoke_api_key(&self, id: KeyId) -> StoreResult<bool> {
-        self.ask(self.inner.revoke_api_key(id))
-    }
-
-    async fn api_keys(&self) -> StoreResult<Vec<ApiKey>> {
-        self.ask(self.inner.api_keys())
-    }
-
-    async fn put_signing_key(&self, key: SigningKey) -> StoreResult<()> {
-        self.ask(self.inner.put_signing_key(key))
-    }
-
-    async fn signing_keys(&self) -> StoreResult<Vec<SigningKey>> {
-        self.ask(self.inner.signing_keys())
-    }
-
-    async fn put_setting(&self, key: &str, value: Option<&str>) -> StoreResult<()> {
-        self.ask(self.inner.put_setting(key, value))
-    }
-
-    async fn settings(&self) -> StoreResult<Vec<(String, String)>> {
-        self.ask(self.inner.settings())
-    }
-
     fn new_key_id(&self) -> KeyId {
         self.inner.new_key_id()
+    }
+}
+
+#[async_trait]
+impl Documents for FaultyStore {
+    async fn put_document(
+        &self,
+        name: &str,
+        json: Option<&str>,
+        expected: Option<DocumentVersion>,
+        ttl: Option<Duration>,
+    ) -> StoreResult<PutResult> {
+        self.ask(self.inner.put_document(name, json, expected, ttl))
+    }
+
+    async fn documents(&self, prefix: &str) -> StoreResult<Vec<Document>> {
+        self.ask(self.inner.documents(prefix))
+    }
+
+    async fn changes(
+        &self,
+        since: DocumentVersion,
+        _at_most: Duration,
+    ) -> StoreResult<DocumentChanges> {
+        self.ask(self.inner.changes(since, Duration::ZERO))
     }
 }

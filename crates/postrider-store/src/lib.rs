@@ -7,6 +7,7 @@ pub mod embedded;
 pub mod memory;
 pub mod migrate;
 
+mod documents;
 mod holder;
 mod ids;
 mod progress;

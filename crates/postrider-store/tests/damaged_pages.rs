@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use postrider_core::model::decision::Decision;
 use postrider_core::ports::store::{
-    AddressLearning, Admission, DedupKey, LeasedDelivery, Ledger, NewMessage, Retention,
-    SettleResult, Settlement,
+    AddressLearning, Admission, DedupKey, Documents, LeasedDelivery, Ledger, NewMessage, PutResult,
+    Retention, SettleResult, Settlement,
 };
 use postrider_core::{Clock, DeliveryId, State, Timestamp};
 use postrider_store::conformance::WorkingStore;
@@ -300,6 +300,11 @@ async fn a_repair_saves_what_is_not_on_the_damaged_pages_and_lists_the_rest() {
     let (dir, clock, ids) = filled().await;
     assert!(fsck::check(dir.path()).unwrap().is_empty());
     assert!(fsck::repair(dir.path()).unwrap().is_none(), "a good folder is left alone");
+    let store = open(dir.path(), &clock);
+    store.put_document("class/news", Some("{}"), None, None).await.unwrap();
+    let documents = store.documents("").await.unwrap();
+    store.close().await;
+    drop(store);
     damage_at(dir.path(), "delivery", 1);
     damage_at(dir.path(), "message", 2);
     damage_at(dir.path(), "pending", 3);
@@ -309,6 +314,9 @@ async fn a_repair_saves_what_is_not_on_the_damaged_pages_and_lists_the_rest() {
     assert_eq!(report.unreadable.len(), 2, "{report:?}");
     assert!(fsck::check(dir.path()).unwrap().is_empty());
     let store = open(dir.path(), &clock);
+    assert_eq!(store.documents("").await.unwrap(), documents);
+    let next = store.put_document("class/news", None, None, None).await.unwrap();
+    assert!(matches!(next, PutResult::Written(next) if next > documents[0].version));
     let sent = deliver_all(&store, &clock).await;
     let lost: u64 = report.lost.iter().map(|(_, lost)| lost).sum();
     assert_eq!(sent.len() + lost as usize + report.orphans.len(), ids.len());

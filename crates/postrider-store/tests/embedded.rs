@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use postrider_core::model::decision::Decision;
 use postrider_core::ports::store::{
-    AddressLearning, Admission, DeliveryFilter, Intake as _, Ledger, Load, SettleResult,
-    Settlement, StoreError,
+    AddressLearning, Admission, DeliveryFilter, DocumentVersion, Documents, Intake as _, Ledger,
+    Load, PutResult, SettleResult, Settlement, StoreError,
 };
 use postrider_core::{Clock, DeadReason, State, Timestamp};
 use postrider_store::conformance::WorkingStore;
@@ -154,10 +154,10 @@ async fn a_newer_layout_is_reported_as_such_and_nothing_is_changed() {
     open(dir.path()).close().await;
     database(dir.path()).pragma_update(None, "user_version", 99).unwrap();
     let error = WorkingStore::open(dir.path(), clock(), StoreOptions::default()).err().unwrap();
-    assert!(matches!(error, StoreError::NewerLayout { found: 99, known: 6 }), "{error:?}");
+    assert!(matches!(error, StoreError::NewerLayout { found: 99, known: 7 }), "{error:?}");
     assert_eq!(
         error.to_string(),
-        "the store has layout 99, and this version of Postrider knows layouts up to 6: a newer version \
+        "the store has layout 99, and this version of Postrider knows layouts up to 7: a newer version \
          wrote it; run that version, or restore a backup from before the upgrade"
     );
     let layout = database(dir.path()).pragma_query_value(None, "user_version", |row| row.get(0));
@@ -424,4 +424,69 @@ async fn a_recipient_is_found_without_reading_the_deliveries_of_others() {
     let page = store.deliveries(filter.clone()).await.unwrap();
     assert_eq!(page.items.iter().map(|found| found.id).collect::<Vec<_>>(), deliveries);
     assert!(store.dead_letters(filter).await.unwrap().items.is_empty());
+}
+
+/// The tables of layout 6 that became documents, in a folder with that layout.
+const SIXTH_LAYOUT: &str = "
+DROP TABLE document;
+CREATE TABLE setting (name TEXT PRIMARY KEY, json TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE api_key (
+  id BLOB PRIMARY KEY, tenant TEXT NOT NULL, name TEXT NOT NULL, scope TEXT NOT NULL,
+  secret_hash BLOB NOT NULL, created INTEGER NOT NULL, revoked INTEGER) WITHOUT ROWID;
+CREATE TABLE signing_key (
+  id BLOB PRIMARY KEY, tenant TEXT NOT NULL, kind TEXT NOT NULL, secret BLOB NOT NULL,
+  created INTEGER NOT NULL, retired INTEGER) WITHOUT ROWID;
+INSERT INTO setting VALUES ('class/news', '{\"values\":{}}'), ('pause/tenant/acme', '{}');
+INSERT INTO api_key VALUES
+  (x'01900000000070008000000000000001', 'acme', 'ci', '\"read\"', zeroblob(32), 5, 9);
+INSERT INTO signing_key VALUES
+  (x'01900000000070008000000000000002', 'acme', 'webhook', x'0102', 6, 7),
+  (x'01900000000070008000000000000003', 'acme', 'webhook', x'0304', 7, NULL),
+  (x'01900000000070008000000000000004', '', 'hash', x'0506', 8, NULL);
+PRAGMA user_version = 6;
+";
+
+#[tokio::test]
+async fn settings_and_keys_of_layout_6_become_documents() {
+    let dir = tempfile::tempdir().unwrap();
+    open(dir.path()).close().await;
+    database(dir.path()).execute_batch(SIXTH_LAYOUT).unwrap();
+    let store = open(dir.path());
+    let id = |number: u128| {
+        postrider_core::KeyId(0x0190_0000_0000_7000_8000_0000_0000_0000 + number).to_string()
+    };
+    let webhook = format!(
+        r#"{{"keys":[{{"created_at":6,"id":"{}","retired_at":7,"secret":"AQI="}},{{"created_at":7,"id":"{}","retired_at":null,"secret":"AwQ="}}]}}"#,
+        id(2),
+        id(3)
+    );
+    let hash = format!(
+        r#"{{"keys":[{{"created_at":8,"id":"{}","retired_at":null,"secret":"BQY="}}]}}"#,
+        id(4)
+    );
+    let secret_hash = format!("{}=", "A".repeat(43));
+    let api_key = format!(
+        r#"{{"created_at":5,"name":"ci","revoked_at":9,"scope":"read","secret_hash":"{secret_hash}","tenant":"acme"}}"#
+    );
+    let expected = [
+        ("class/news".to_owned(), r#"{"values":{}}"#.to_owned()),
+        (format!("key/api/{}", id(1)), api_key),
+        ("key/signing/-/hash".to_owned(), hash),
+        ("key/signing/acme/webhook".to_owned(), webhook),
+        ("pause/tenant/acme".to_owned(), "{}".to_owned()),
+    ];
+    let all = store.documents("").await.unwrap();
+    let found: Vec<_> = all.into_iter().map(|d| (d.name, d.json.unwrap())).collect();
+    let parsed = |all: &[(String, String)]| -> Vec<(String, serde_json::Value)> {
+        let pair =
+            |(name, json): &(String, String)| (name.clone(), serde_json::from_str(json).unwrap());
+        all.iter().map(pair).collect()
+    };
+    assert_eq!(parsed(&found), parsed(&expected));
+    let put = store.put_document("class/news", None, None, None).await.unwrap();
+    assert_eq!(put, PutResult::Written(DocumentVersion(6)), "versions go on behind the moved ones");
+    let left =
+        "SELECT count(*) FROM sqlite_master WHERE name IN ('setting', 'api_key', 'signing_key')";
+    let left: i64 = database(dir.path()).query_row(left, [], |row| row.get(0)).unwrap();
+    assert_eq!(left, 0);
 }

@@ -62,7 +62,7 @@ async fn settle(store: &WorkingStore, leased: LeasedDelivery, decision: Decision
     assert_eq!(store.settle(vec![settlement]).await.unwrap(), [SettleResult::Done]);
 }
 
-/// Deliveries in every stage, addresses, keys and settings.
+/// Deliveries in every stage, addresses and documents.
 async fn fill(store: &WorkingStore, clock: &ManualClock) {
     let new = NewAddress {
         tenant: TenantId::new("acme"),
@@ -71,28 +71,11 @@ async fn fill(store: &WorkingStore, clock: &ManualClock) {
         hash: postrider_core::AddressHash([9; 16]),
     };
     store.put_address(new).await.unwrap();
-    store.put_setting("classes/x", Some("{}")).await.unwrap();
-    for kind in [SigningKind::Hash, SigningKind::Vapid, SigningKind::Vapid] {
-        let key = SigningKey {
-            id: store.new_key_id(),
-            tenant: TenantId::new("acme"),
-            kind,
-            secret: vec![1, 2, 3],
-            created_at: START,
-            retired_at: None,
-        };
-        store.put_signing_key(key).await.unwrap();
-    }
-    let api_key = ApiKey {
-        id: store.new_key_id(),
-        tenant: TenantId::new("acme"),
-        name: "one".into(),
-        scope: KeyScope::Tenant,
-        secret_hash: [5; 32],
-        created_at: START,
-        revoked_at: None,
-    };
-    store.put_api_key(api_key).await.unwrap();
+    store.put_document("classes/x", Some("{}"), None, None).await.unwrap();
+    let own_key = r#"{"keys":[{"id":"key_1","secret":"AQID"}]}"#;
+    store.put_document("key/signing/-/hash", Some(own_key), None, None).await.unwrap();
+    let short = Some(Duration::from_secs(100_000));
+    store.put_document("short", Some("1"), None, short).await.unwrap();
     let decisions = [
         Decision::Done,
         Decision::DeadLetter(DeadReason::Permanent),
@@ -145,6 +128,13 @@ async fn everything_is_moved_and_goes_on_in_the_new_store() {
         assert!(total.count > 0, "the test has no {}", kind.name());
     }
     assert!(check_usable(&*new).await.is_ok());
+    let texts = async |store: &WorkingStore| -> Vec<_> {
+        let all = store.documents("").await.unwrap().into_iter();
+        let all = all.filter(|document| !document.name.starts_with("migration/"));
+        all.map(|document| (document.name, document.json, document.expires_at)).collect()
+    };
+    assert_eq!(texts(&new).await.len(), 3);
+    assert_eq!(texts(&old).await, texts(&new).await);
     let refused = check_usable(&*old).await.unwrap_err().to_string();
     assert!(refused.contains("was moved to elsewhere"), "{refused}");
     assert!(reopen(&*old).await.unwrap() && check_usable(&*old).await.is_ok());
@@ -208,7 +198,7 @@ async fn a_part_of_another_store_is_not_completed_and_a_used_store_is_not_overwr
     let error = migrate(&*stores[0], &*stores[1], "x", clock.now(), &mut ignore).await.unwrap_err();
     assert!(error.to_string().contains("is not empty"), "{error}");
     let state = r#"{"source":"key_other","over_by":1,"kind":"message","after":null,"totals":{}}"#;
-    stores[2].put_setting("migration/incoming", Some(state)).await.unwrap();
+    stores[2].put_document("migration/incoming", Some(state), None, None).await.unwrap();
     let error = migrate(&*stores[0], &*stores[2], "x", clock.now(), &mut ignore).await.unwrap_err();
     assert!(error.to_string().contains("a part of another store"), "{error}");
     assert!(check_usable(&*stores[2]).await.is_err());

@@ -5,6 +5,7 @@ pub mod api;
 pub mod cli;
 pub mod client;
 pub mod config;
+mod documents;
 pub mod keys;
 pub mod live;
 pub mod serve;

@@ -21,7 +21,7 @@ use postrider_core::model::message::Priority;
 use postrider_core::policy::address_turns::{AddressTurns, SlowRoom};
 use postrider_core::policy::breaker::BreakerOverride;
 use postrider_core::policy::throttle::Pause;
-use postrider_core::{ChannelKind, Clock, Gate, LaneId, LaneKey, LaneState, TenantId, Timestamp};
+use postrider_core::{ChannelKind, Clock, Gate, LaneKey, LaneState, TenantId, Timestamp};
 
 use crate::jitter_rng::JitterRng;
 use crate::limits::DispatchLimits;
@@ -248,8 +248,8 @@ impl Lanes {
     }
 
     /// Leases nothing more from the lane until it is resumed. The first order stands.
-    pub fn pause(&self, id: LaneId, key: Arc<LaneKey>, order: OperatorOrder) -> PausedLane {
-        self.operator.pause_lane(PausedLane { id, key, order })
+    pub fn pause(&self, key: Arc<LaneKey>, order: OperatorOrder) -> PausedLane {
+        self.operator.pause_lane(PausedLane { key, order })
     }
 
     /// False if it was not paused.
@@ -284,11 +284,22 @@ impl Lanes {
     /// Forces the breaker of a lane's provider, or of all its accounts, by an operator's order; `None` takes
     /// it back. `Closed` also ends the provider's `Retry-After` and the doubt that so many addresses are gone.
     pub fn force_breaker(&self, lane: &LaneKey, forced: Option<(BreakerOverride, OperatorOrder)>) {
-        for origin in self.origins(lane) {
-            let provider = self.provider(&origin, self.clock.now());
-            force(&provider, forced.as_ref().map(|(forced, _)| *forced));
-            self.operator.force(origin, forced.clone());
+        for (channel, origin) in self.origins(lane) {
+            self.force_breaker_of(channel, origin, forced.clone());
         }
+    }
+
+    /// The same for one provider or account.
+    pub fn force_breaker_of(
+        &self,
+        channel: ChannelKind,
+        origin: Arc<str>,
+        forced: Option<(BreakerOverride, OperatorOrder)>,
+    ) {
+        let key = (channel, origin);
+        let provider = self.provider(&key, self.clock.now());
+        force(&provider, forced.as_ref().map(|(forced, _)| *forced));
+        self.operator.force(key, forced);
         self.acted();
     }
 

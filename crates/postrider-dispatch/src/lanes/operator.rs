@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use postrider_core::policy::breaker::BreakerOverride;
-use postrider_core::{Gate, LaneId, LaneKey, TenantId, Timestamp};
+use postrider_core::{Gate, LaneKey, TenantId, Timestamp};
 
 use super::ProviderKey;
 
@@ -26,7 +26,6 @@ impl std::fmt::Display for OperatorOrder {
 /// A lane that an operator paused.
 #[derive(Debug, Clone)]
 pub struct PausedLane {
-    pub id: LaneId,
     pub key: Arc<LaneKey>,
     pub order: OperatorOrder,
 }
@@ -88,7 +87,7 @@ impl OperatorOrders {
     /// By lane.
     pub(super) fn lanes(&self) -> Vec<PausedLane> {
         let mut all: Vec<_> = self.pauses().lanes.values().cloned().collect();
-        all.sort_by_key(|lane| lane.id);
+        all.sort_by(|a, b| a.key.cmp(&b.key));
         all
     }
 

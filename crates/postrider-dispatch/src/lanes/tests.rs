@@ -85,7 +85,7 @@ fn an_origin_never_gives_more_than_its_limit_and_lanes_of_one_origin_share_it() 
 #[test]
 fn a_paused_lane_gets_nothing_and_its_neighbour_everything() {
     let lanes = lanes(4);
-    lanes.pause(LaneId(1), lane("a"), order());
+    lanes.pause(lane("a"), order());
     let paused = LaneState::Blocked { on: Gate::Paused };
     assert_eq!(admit(&lanes, &lane("a"), Priority::Normal, 1).err().map(|r| r.state), Some(paused));
     assert_eq!(lanes.report(&lane("a")).state, paused);

@@ -164,7 +164,7 @@ async fn a_paused_lane_waits_for_its_operator_however_long() {
     assert_eq!(fixture.finished().await, (State::Sent, None));
     let waiting = fixture.webhook(r#","send_at":"2027-01-15T08:00:10Z""#).await;
     let lane = fixture.store.lanes(None, 9).await.unwrap().remove(0);
-    fixture.lanes.pause(lane.id, lane.key.clone(), order());
+    fixture.lanes.pause(lane.key.clone(), order());
     fixture.clock.advance(Duration::from_secs(36_000));
     settle_down().await;
     assert_eq!(fixture.delivery(waiting).await.state, State::Queued);

@@ -10,8 +10,8 @@ use postrider_core::model::outcome::OutcomeKind;
 pub(super) use postrider_core::ports::store::*;
 pub(super) use postrider_core::{
     Address, AddressHash, AddressStatus, AttemptRecord, ChannelKind, Clock, DeadReason, Decision,
-    Delivery, DeliveryId, KeyId, LaneId, LaneKey, MessageId, State, Strike, StrikeKind, Target,
-    TenantId, Timestamp,
+    Delivery, DeliveryId, LaneId, LaneKey, MessageId, State, Strike, StrikeKind, Target, TenantId,
+    Timestamp,
 };
 
 use super::{StoreFactory, WorkingStore};

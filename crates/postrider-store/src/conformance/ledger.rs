@@ -183,6 +183,19 @@ pub async fn lanes_show_their_depth(fixture: &StoreFixture<'_>) {
     assert_eq!(fixture.depths(Some(&acme()), 10).await, [(1, 2), (1, 0)]);
 }
 
+pub async fn a_lane_has_an_id_before_it_has_work(fixture: &StoreFixture<'_>) {
+    fixture.accept_one().await;
+    let known = fixture.store.lanes(None, 1).await.unwrap()[0].id;
+    let keys = vec![lane("acme", 7), lane("acme", 1)];
+    let ids = fixture.store.lane_ids(keys.clone()).await.unwrap();
+    assert_eq!((ids.len(), ids[1]), (2, known));
+    let fixture = &fixture.after_crash().await;
+    assert_eq!(fixture.store.lane_ids(keys).await.unwrap(), ids);
+    fixture.accept(message("acme", 7)).await;
+    let lanes = fixture.store.lanes(None, 10).await.unwrap();
+    assert!(lanes.iter().any(|depth| depth.id == ids[0] && depth.key == lane("acme", 7)));
+}
+
 pub async fn the_oldest_pending_is_known(fixture: &StoreFixture<'_>) {
     assert_eq!(fixture.store.oldest_pending().await.unwrap(), None);
     let start = fixture.now();

@@ -8,6 +8,7 @@
 mod consumers;
 mod crashes;
 mod dedup;
+mod documents;
 mod expiry;
 mod fixture;
 mod held;
@@ -30,6 +31,7 @@ use crate::ManualClock;
 pub use consumers::*;
 pub use crashes::*;
 pub use dedup::*;
+pub use documents::*;
 pub use expiry::*;
 pub use fixture::{StoreFixture, batch, delivery_to, lane, message, success, url, webhook};
 pub use held::*;
@@ -121,18 +123,27 @@ macro_rules! promises {
             a_tenant_may_have_its_own_retention
             a_dead_letter_is_discarded_when_its_time_is_over
             lanes_show_their_depth
+            a_lane_has_an_id_before_it_has_work
             the_oldest_pending_is_known
             a_delivery_in_flight_is_shown_as_sending
             history_is_kept_and_bounded
             an_address_keeps_its_id
             a_returning_address_is_no_longer_gone
             addresses_are_listed_by_page_and_recipient
-            api_keys_are_kept_and_revoked
-            a_new_signing_key_retires_the_old
             everything_survives_a_restart
             leases_do_not_survive_a_restart
             ids_grow_even_if_the_clock_goes_back
-            settings_are_kept
+            documents_are_kept_and_listed_by_name
+            versions_grow_over_all_documents_also_after_a_restart
+            a_document_is_written_only_over_the_expected_version
+            only_one_of_many_makes_a_new_document
+            a_document_ends_with_its_time
+            nothing_ends_its_time_while_the_clock_is_in_doubt
+            changes_tell_the_present_state_of_what_changed
+            waiting_for_changes_ends_with_one_or_in_time
+            forgotten_deletions_are_told_by_listing_everything
+            only_so_many_deletions_are_remembered
+            a_position_of_another_store_gets_everything
             expired_work_is_leased_whatever_its_lane_does
             nothing_ends_or_is_forgotten_while_the_clock_is_in_doubt
             expired_work_is_found_after_a_restart

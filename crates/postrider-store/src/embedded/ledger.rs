@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use postrider_core::Delivery;
 use postrider_core::model::id::order_key_at;
 use postrider_core::ports::store::*;
+use postrider_core::{Delivery, LaneId, LaneKey};
 
 use super::sql::prelude::*;
 use crate::embedded::EmbeddedStore;
@@ -142,6 +142,18 @@ impl Ledger for EmbeddedStore {
         Ok(view::deepest(lanes, tenant, limit))
     }
 
+    async fn lane_ids(&self, keys: Vec<Arc<LaneKey>>) -> StoreResult<Vec<LaneId>> {
+        if keys.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.run_task(move |writer| {
+            writer.transact_surely(|writer| {
+                keys.iter().map(|key| writer.lane(key, 0).map(LaneId)).collect()
+            })
+        })
+        .await
+    }
+
     async fn oldest_pending(&self) -> StoreResult<Option<Timestamp>> {
         self.shared.read(oldest_pending).await
     }
@@ -149,6 +161,7 @@ impl Ledger for EmbeddedStore {
     async fn prune(&self, retention: &Retention) -> StoreResult<u64> {
         self.run_task(|writer| writer.prune_keys()).await?;
         while self.run_task(|writer| writer.prune_strikes()).await? {}
+        while self.run_task(|writer| writer.prune_documents()).await? {}
         let retention = Arc::new(retention.clone());
         let mut from = Some(0);
         while let Some(seq) = from {

@@ -7,6 +7,7 @@
 pub mod backup;
 mod checkpoint;
 mod chosen;
+mod documents;
 mod failure;
 mod folder;
 mod folder_report;

@@ -1,4 +1,4 @@
-//! The registry: addresses, keys and settings.
+//! The registry: addresses and their strikes.
 
 use std::sync::Arc;
 
@@ -80,59 +80,6 @@ impl Registry for EmbeddedStore {
             .await
     }
 
-    async fn put_api_key(&self, key: ApiKey) -> StoreResult<()> {
-        self.run_task(move |writer| {
-            writer.transact(|writer| {
-                writer.effects.rows += 1;
-                writer.insert_api_key(&key)
-            })
-        })
-        .await
-    }
-
-    async fn revoke_api_key(&self, id: KeyId) -> StoreResult<bool> {
-        let row = (id.0.to_be_bytes(), self.shared.now().0);
-        self.change("UPDATE api_key SET revoked = ?2 WHERE id = ?1 AND revoked IS NULL", row).await
-    }
-
-    async fn api_keys(&self) -> StoreResult<Vec<ApiKey>> {
-        let select = "SELECT * FROM api_key ORDER BY id";
-        self.shared.read(|conn, _| all_rows(conn, select, [], api_key)).await
-    }
-
-    async fn put_signing_key(&self, key: SigningKey) -> StoreResult<()> {
-        self.run_task(move |writer| {
-            writer.transact(|writer| {
-                writer.effects.rows += 2;
-                writer.put_signing_key(&key)
-            })
-        })
-        .await
-    }
-
-    async fn signing_keys(&self) -> StoreResult<Vec<SigningKey>> {
-        let select = "SELECT * FROM signing_key ORDER BY id";
-        self.shared.read(|conn, _| all_rows(conn, select, [], signing_key)).await
-    }
-
-    async fn put_setting(&self, name: &str, json: Option<&str>) -> StoreResult<()> {
-        let name = name.to_owned();
-        let done = match json.map(str::to_owned) {
-            Some(json) => {
-                let insert = "INSERT OR REPLACE INTO setting (name, json) VALUES (?1, ?2)";
-                self.change(insert, (name, json)).await
-            }
-            None => self.change("DELETE FROM setting WHERE name = ?1", (name,)).await,
-        };
-        done.map(drop)
-    }
-
-    async fn settings(&self) -> StoreResult<Vec<(String, String)>> {
-        let select = "SELECT name, json FROM setting ORDER BY name";
-        let pair = |row: &Row<'_>| Ok((get(row, 0)?, get(row, 1)?));
-        self.shared.read(move |conn, _| all_rows(conn, select, [], pair)).await
-    }
-
     fn new_key_id(&self) -> KeyId {
         KeyId(self.shared.ids().next(self.shared.now()))
     }
@@ -199,44 +146,6 @@ impl Writer {
             Ok((address, is_new))
         })
     }
-
-    pub(crate) fn insert_api_key(&self, key: &ApiKey) -> StoreResult<()> {
-        let row = params![
-            key.id.0.to_be_bytes(),
-            key.tenant.as_str(),
-            key.name,
-            to_json(&key.scope)?,
-            key.secret_hash,
-            key.created_at.0,
-            key.revoked_at.map(|at| at.0),
-        ];
-        let insert = "INSERT OR REPLACE INTO api_key (id, tenant, name, scope, secret_hash, created, \
-                      revoked) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
-        run(&self.conn, insert, row).map(drop)
-    }
-
-    fn put_signing_key(&self, key: &SigningKey) -> StoreResult<()> {
-        let kind = kind_name(key.kind);
-        let retire = "UPDATE signing_key SET retired = ?3 \
-                      WHERE tenant = ?1 AND kind = ?2 AND retired IS NULL";
-        let now = self.shared.now().0;
-        run(&self.conn, retire, params![key.tenant.as_str(), kind, now])?;
-        self.insert_signing_key(key)
-    }
-
-    pub(crate) fn insert_signing_key(&self, key: &SigningKey) -> StoreResult<()> {
-        let row = params![
-            key.id.0.to_be_bytes(),
-            key.tenant.as_str(),
-            kind_name(key.kind),
-            key.secret,
-            key.created_at.0,
-            key.retired_at.map(|at| at.0),
-        ];
-        let insert = "INSERT OR REPLACE INTO signing_key (id, tenant, kind, secret, created, \
-                      retired) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
-        run(&self.conn, insert, row).map(drop)
-    }
 }
 
 pub(crate) fn address(row: &Row<'_>) -> StoreResult<Address> {
@@ -254,38 +163,4 @@ pub(crate) fn address(row: &Row<'_>) -> StoreResult<Address> {
         created_at: id.created_at(),
         gone_at: optional_time(row, "gone_at")?,
     })
-}
-
-pub(crate) fn api_key(row: &Row<'_>) -> StoreResult<ApiKey> {
-    Ok(ApiKey {
-        id: KeyId(u128::from_be_bytes(get(row, "id")?)),
-        tenant: TenantId(get::<String>(row, "tenant")?.into()),
-        name: get::<String>(row, "name")?.into(),
-        scope: parse(&get::<String>(row, "scope")?, "an API key's scope")?,
-        secret_hash: get(row, "secret_hash")?,
-        created_at: Timestamp(get(row, "created")?),
-        revoked_at: optional_time(row, "revoked")?,
-    })
-}
-
-pub(crate) fn signing_key(row: &Row<'_>) -> StoreResult<SigningKey> {
-    let kind = get::<String>(row, "kind")?;
-    let kinds = [SigningKind::Vapid, SigningKind::Webhook, SigningKind::Hash];
-    let kind = kinds.into_iter().find(|known| kind_name(*known) == kind);
-    Ok(SigningKey {
-        id: KeyId(u128::from_be_bytes(get(row, "id")?)),
-        tenant: TenantId(get::<String>(row, "tenant")?.into()),
-        kind: kind.ok_or_else(|| damaged("a signing key's kind"))?,
-        secret: get(row, "secret")?,
-        created_at: Timestamp(get(row, "created")?),
-        retired_at: optional_time(row, "retired")?,
-    })
-}
-
-pub(crate) fn kind_name(kind: SigningKind) -> &'static str {
-    match kind {
-        SigningKind::Vapid => "vapid",
-        SigningKind::Webhook => "webhook",
-        SigningKind::Hash => "hash",
-    }
 }

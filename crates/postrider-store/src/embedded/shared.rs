@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use postrider_core::model::id::from_order_key;
-use postrider_core::ports::store::{StoreError, StoreHealth, StoreResult};
+use postrider_core::ports::store::{DocumentVersion, StoreError, StoreHealth, StoreResult};
 use postrider_core::{Clock, ClockDoubt, DeliveryId, Timestamp};
 use rusqlite::Connection;
 
@@ -18,12 +18,14 @@ use super::index::{AfterSettle, MemoryIndex, UnreadLease};
 use super::problems::ProblemList;
 use super::sql::scan::SkippedKeys;
 use super::sql::schema::open_reader;
+use crate::documents::DocumentSignal;
 use crate::ids::IdGenerator;
 use crate::work_signal::WorkSignal;
 
 pub(crate) struct StoreShared {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) work: WorkSignal,
+    pub(crate) documents: DocumentSignal,
     pub(crate) in_flight: InFlightLog,
     pub(crate) problems: ProblemList,
     pub(crate) failure: StoreFailure,
@@ -51,10 +53,11 @@ impl StoreShared {
         ids: IdGenerator,
         in_flight: InFlightLog,
         problems: ProblemList,
-        database: PathBuf,
+        (database, newest_document): (PathBuf, DocumentVersion),
     ) -> Self {
         Self {
             work: WorkSignal::new(clock.clone()),
+            documents: DocumentSignal::new(newest_document),
             clock,
             in_flight,
             problems,

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use postrider_core::ports::store::*;
-use postrider_core::{Delivery, DeliveryId, MessageId, State, TenantId, Timestamp};
+use postrider_core::{
+    Delivery, DeliveryId, LaneId, LaneKey, MessageId, State, TenantId, Timestamp,
+};
 
 use super::MemoryStore;
 use super::rows::{MemoryMessage, MemoryTables};
@@ -164,6 +166,11 @@ impl Ledger for MemoryStore {
         Ok(view::deepest(lanes, tenant, limit))
     }
 
+    async fn lane_ids(&self, keys: Vec<Arc<LaneKey>>) -> StoreResult<Vec<LaneId>> {
+        let mut rows = self.rows();
+        Ok(keys.iter().map(|key| rows.intern(key)).collect())
+    }
+
     async fn oldest_pending(&self) -> StoreResult<Option<Timestamp>> {
         let rows = self.rows();
         let oldest = rows.deliveries.iter().find(|(_, row)| row.progress.state.is_pending());
@@ -185,6 +192,7 @@ impl Ledger for MemoryStore {
         let mut rows = self.rows();
         rows.dedup.retain(|_, seen| seen.expires > over_by);
         rows.forget_old_strikes(over_by);
+        rows.documents.prune(over_by);
         let old: Vec<_> = rows
             .deliveries
             .iter()

@@ -1,6 +1,7 @@
 //! The reference model: ordered maps behind one mutex. A reader can see that it is right, and every other
 //! store must behave like it. Keeps nothing across a restart.
 
+mod documents;
 mod held;
 mod intake;
 mod ledger;
@@ -16,8 +17,9 @@ use async_trait::async_trait;
 use postrider_core::Clock;
 use postrider_core::policy::limiter::Rate;
 use postrider_core::policy::rate_slice::RateSlice;
-use postrider_core::ports::store::{Consumer, Shares, Store, StoreResult};
+use postrider_core::ports::store::{Consumer, DocumentVersion, Shares, Store, StoreResult};
 
+use crate::documents::DocumentSignal;
 use crate::holder::{HolderLine, QueueConsumer};
 use crate::ids::IdGenerator;
 use crate::shared_rates::SharedRates;
@@ -29,6 +31,7 @@ use rows::MemoryTables;
 pub struct MemoryStore {
     clock: Arc<dyn Clock>,
     work: Arc<WorkSignal>,
+    documents: DocumentSignal,
     rows: Arc<Mutex<MemoryTables>>,
     ids: Mutex<IdGenerator>,
     holders: Arc<HolderLine>,
@@ -39,6 +42,7 @@ impl MemoryStore {
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         Self {
             work: Arc::new(WorkSignal::new(clock.clone())),
+            documents: DocumentSignal::new(DocumentVersion::NONE),
             clock,
             rows: Arc::default(),
             ids: Mutex::new(IdGenerator::above(0)),

@@ -73,56 +73,6 @@ impl Registry for MemoryStore {
         Ok(self.rows().forgive(&(tenant.clone(), hash)))
     }
 
-    async fn put_api_key(&self, key: ApiKey) -> StoreResult<()> {
-        let mut rows = self.rows();
-        rows.api_keys.retain(|known| known.id != key.id);
-        rows.api_keys.push(key);
-        rows.api_keys.sort_by_key(|key| key.id);
-        Ok(())
-    }
-
-    async fn revoke_api_key(&self, id: KeyId) -> StoreResult<bool> {
-        let now = self.clock.now();
-        let mut rows = self.rows();
-        let key = rows.api_keys.iter_mut().find(|key| key.id == id && key.revoked_at.is_none());
-        Ok(key.map(|key| key.revoked_at = Some(now)).is_some())
-    }
-
-    async fn api_keys(&self) -> StoreResult<Vec<ApiKey>> {
-        Ok(self.rows().api_keys.clone())
-    }
-
-    async fn put_signing_key(&self, key: SigningKey) -> StoreResult<()> {
-        let now = self.clock.now();
-        let mut rows = self.rows();
-        for known in &mut rows.signing_keys {
-            if known.tenant == key.tenant && known.kind == key.kind && known.retired_at.is_none() {
-                known.retired_at = Some(now);
-            }
-        }
-        rows.signing_keys.retain(|known| known.id != key.id);
-        rows.signing_keys.push(key);
-        rows.signing_keys.sort_by_key(|key| key.id);
-        Ok(())
-    }
-
-    async fn signing_keys(&self) -> StoreResult<Vec<SigningKey>> {
-        Ok(self.rows().signing_keys.clone())
-    }
-
-    async fn put_setting(&self, name: &str, json: Option<&str>) -> StoreResult<()> {
-        let mut rows = self.rows();
-        match json {
-            Some(json) => drop(rows.settings.insert(name.to_owned(), json.to_owned())),
-            None => drop(rows.settings.remove(name)),
-        }
-        Ok(())
-    }
-
-    async fn settings(&self) -> StoreResult<Vec<(String, String)>> {
-        Ok(self.rows().settings.clone().into_iter().collect())
-    }
-
     fn new_key_id(&self) -> KeyId {
         KeyId(self.ids().next(self.clock.now()))
     }

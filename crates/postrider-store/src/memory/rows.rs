@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use postrider_core::policy::backoff::RetryPolicy;
-use postrider_core::ports::store::{Alternative, ApiKey, SigningKey};
+use postrider_core::ports::store::Alternative;
 use postrider_core::{
     Address, AddressHash, AddressId, AttemptRecord, Delivery, DeliveryId, LaneId, LaneKey, Message,
     MessageId, State, Strike, Target, TenantId, Timestamp,
 };
 
+use super::documents::MemoryDocuments;
 use super::suspects::MemorySuspects;
 use crate::holder::HolderNonce;
 use crate::progress::{DeliveryMark, StoredProgress, is_held, needs_body};
@@ -30,9 +31,7 @@ pub(super) struct MemoryTables {
     /// The strikes of addresses, each kind once.
     pub(super) strikes: BTreeMap<(TenantId, AddressHash), Vec<Strike>>,
     pub(super) addresses: BTreeMap<AddressId, Address>,
-    pub(super) api_keys: Vec<ApiKey>,
-    pub(super) signing_keys: Vec<SigningKey>,
-    pub(super) settings: BTreeMap<String, String>,
+    pub(super) documents: MemoryDocuments,
     /// Suspended lanes, each with the end of its suspension.
     pub(super) suspended: BTreeMap<LaneId, Timestamp>,
     pub(super) token: u64,

@@ -3,9 +3,11 @@
 
 mod totals;
 
+use aws_lc_rs::digest;
 use postrider_core::Timestamp;
 use postrider_core::ports::store::{
-    RecordKind, Registry, SigningKind, StoreError, StoreRecord, StoreResult, StoreTransfer,
+    Document, DocumentRecord, Documents, RecordKind, StoreError, StoreRecord, StoreResult,
+    StoreTransfer,
 };
 use serde::{Deserialize, Serialize};
 
@@ -15,13 +17,15 @@ pub use totals::{RecordTotal, RecordTotals};
 const INCOMING: &str = "migration/incoming";
 /// Under this name the old store knows that it is being moved, or was.
 const OUTGOING: &str = "migration/outgoing";
+/// The key under which a store hashes addresses: its own, since its first start.
+const OWN_KEY: &str = "key/signing/-/hash";
 /// Records of one transaction.
 const BATCH: usize = 2_000;
 
 /// A store that can be moved to another engine.
-pub trait MigratableStore: Registry + StoreTransfer {}
+pub trait MigratableStore: Documents + StoreTransfer {}
 
-impl<T: Registry + StoreTransfer> MigratableStore for T {}
+impl<T: Documents + StoreTransfer> MigratableStore for T {}
 
 /// What a migration does at present.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,7 +83,8 @@ pub async fn migrate(
     progress: &mut (dyn FnMut(MigrationProgress) + Send),
 ) -> StoreResult<MigrationReport> {
     let source = identity(from).await?;
-    let known: Option<MigrationState> = setting(to, INCOMING).await?;
+    let known = document(to, INCOMING).await?;
+    let known: Option<MigrationState> = known.map(|text| parse(&text)).transpose()?;
     let resumed = known.is_some();
     let mut state = match known {
         Some(state) if state.source == source => state,
@@ -95,7 +100,7 @@ pub async fn migrate(
             totals: RecordTotals::default(),
         },
     };
-    to.put_setting(INCOMING, Some(&json(&state)?)).await?;
+    to.put_document(INCOMING, Some(&json(&state)?), None, None).await?;
     mark_outgoing(from, to_name, false).await?;
     while let Some(kind) = state.kind {
         copy_batch(from, to, &mut state, kind).await?;
@@ -105,7 +110,7 @@ pub async fn migrate(
     verify(to, &state, progress).await?;
     // From here on the old store is not used any more, and then the new one may be.
     mark_outgoing(from, to_name, true).await?;
-    to.put_setting(INCOMING, None).await?;
+    to.put_document(INCOMING, None, None, None).await?;
     Ok(MigrationReport { resumed, totals: state.totals })
 }
 
@@ -127,7 +132,8 @@ async fn copy_batch(
         let mut later = RecordKind::ALL.iter().skip_while(|known| **known != kind);
         next.kind = later.nth(1).copied();
     }
-    records.push(StoreRecord::Setting { name: INCOMING.to_owned(), json: json(&next)? });
+    let (name, json) = (INCOMING.to_owned(), json(&next)?);
+    records.push(StoreRecord::Document(DocumentRecord { name, json, expires_at: None }));
     to.import(records).await?;
     *state = next;
     Ok(())
@@ -165,16 +171,14 @@ async fn verify(
 }
 
 /// An error if a server must not use the store: it is the unfinished end of a migration, or was moved away.
-pub async fn check_usable(store: &dyn Registry) -> StoreResult<()> {
-    let settings = store.settings().await?;
-    let text = |name: &str| settings.iter().find(|(n, _)| n == name).map(|(_, json)| json.as_str());
-    if text(INCOMING).is_some() {
+pub async fn check_usable(store: &dyn Documents) -> StoreResult<()> {
+    if document(store, INCOMING).await?.is_some() {
         return Err(refusal(
             "it is the new store of a migration that is not finished; run the same `postrider migrate-store` again",
         ));
     }
-    let Some(text) = text(OUTGOING) else { return Ok(()) };
-    let outgoing: OutgoingState = parse(text)?;
+    let Some(text) = document(store, OUTGOING).await? else { return Ok(()) };
+    let outgoing: OutgoingState = parse(&text)?;
     let verb = if outgoing.is_done { "was" } else { "is being" };
     Err(refusal(&format!(
         "it {verb} moved to {}: sending from both would send twice; use that one, or give this one back with \
@@ -184,24 +188,24 @@ pub async fn check_usable(store: &dyn Registry) -> StoreResult<()> {
 }
 
 /// Lets a store be used again that was moved, or was to be moved. False if that was not so.
-pub async fn reopen(store: &dyn Registry) -> StoreResult<bool> {
-    let was = store.settings().await?.iter().any(|(name, _)| name == OUTGOING);
+pub async fn reopen(store: &dyn Documents) -> StoreResult<bool> {
+    let was = document(store, OUTGOING).await?.is_some();
     if was {
-        store.put_setting(OUTGOING, None).await?;
+        store.put_document(OUTGOING, None, None, None).await?;
     }
     Ok(was)
 }
 
-async fn mark_outgoing(from: &dyn Registry, to: &str, is_done: bool) -> StoreResult<()> {
+async fn mark_outgoing(from: &dyn Documents, to: &str, is_done: bool) -> StoreResult<()> {
     let text = json(&OutgoingState { to: to.to_owned(), is_done })?;
-    from.put_setting(OUTGOING, Some(&text)).await
+    from.put_document(OUTGOING, Some(&text), None, None).await.map(drop)
 }
 
-/// The key under which a store hashes addresses is its own, and exists since its first start.
-async fn identity(store: &dyn Registry) -> StoreResult<String> {
-    let keys = store.signing_keys().await?;
-    let own = keys.iter().find(|key| key.kind == SigningKind::Hash);
-    Ok(own.map_or_else(String::new, |key| key.id.to_string()))
+/// Names a store: the hash of its own key. Empty if it has none yet.
+async fn identity(store: &dyn Documents) -> StoreResult<String> {
+    let Some(text) = document(store, OWN_KEY).await? else { return Ok(String::new()) };
+    let digest = digest::digest(&digest::SHA256, text.as_bytes());
+    Ok(digest.as_ref().iter().take(16).map(|byte| format!("{byte:02x}")).collect())
 }
 
 async fn is_empty(store: &dyn MigratableStore, now: Timestamp) -> StoreResult<bool> {
@@ -213,17 +217,14 @@ async fn is_empty(store: &dyn MigratableStore, now: Timestamp) -> StoreResult<bo
     Ok(true)
 }
 
-/// Settings of the migration itself are not moved.
+/// Documents of the migration itself are not moved.
 fn is_ours(record: &StoreRecord) -> bool {
-    matches!(record, StoreRecord::Setting { name, .. } if name == INCOMING || name == OUTGOING)
+    matches!(record, StoreRecord::Document(DocumentRecord { name, .. }) if name == INCOMING || name == OUTGOING)
 }
 
-async fn setting<T: serde::de::DeserializeOwned>(
-    store: &dyn Registry,
-    name: &str,
-) -> StoreResult<Option<T>> {
-    let settings = store.settings().await?;
-    settings.iter().find(|(n, _)| n == name).map(|(_, json)| parse(json)).transpose()
+async fn document(store: &dyn Documents, name: &str) -> StoreResult<Option<String>> {
+    let mut found = store.documents(name).await?.into_iter();
+    Ok(found.find(|document| document.name == name).and_then(|Document { json, .. }| json))
 }
 
 fn json(value: &impl Serialize) -> StoreResult<String> {

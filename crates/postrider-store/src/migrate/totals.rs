@@ -72,17 +72,7 @@ impl<'de> Deserialize<'de> for RecordTotal {
 
 fn digest_of(record: &StoreRecord) -> StoreResult<(RecordKind, u128)> {
     let (kind, bytes) = match record {
-        StoreRecord::Setting { name, json } => (RecordKind::Setting, bytes(&(name, json))?),
-        StoreRecord::ApiKey(key) => {
-            let times = (key.created_at, key.revoked_at);
-            let fields = (key.id, &key.tenant, &key.name, key.scope, key.secret_hash, times);
-            (RecordKind::ApiKey, bytes(&fields)?)
-        }
-        StoreRecord::SigningKey(key) => {
-            let times = (key.created_at, key.retired_at);
-            let fields = (key.id, &key.tenant, key.kind as u8, &key.secret, times);
-            (RecordKind::SigningKey, bytes(&fields)?)
-        }
+        StoreRecord::Document(document) => (RecordKind::Document, bytes(document)?),
         StoreRecord::Lane(lane) => (RecordKind::Lane, bytes(lane)?),
         StoreRecord::Address(address) => {
             let target = address.target.as_ref().map(|target| target.as_json());
@@ -112,13 +102,15 @@ fn bytes(fields: &impl Serialize) -> StoreResult<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
+    use postrider_core::ports::store::DocumentRecord;
+
     use super::*;
 
     #[test]
     fn a_lost_or_changed_record_is_noticed_and_the_order_does_not_matter() {
-        let setting = |name: &str, json: &str| StoreRecord::Setting {
-            name: name.to_owned(),
-            json: json.to_owned(),
+        let setting = |name: &str, json: &str| {
+            let (name, json) = (name.to_owned(), json.to_owned());
+            StoreRecord::Document(DocumentRecord { name, json, expires_at: None })
         };
         let totals = |records: &[StoreRecord]| {
             let mut totals = RecordTotals::default();
@@ -132,7 +124,7 @@ mod tests {
         for other in [totals(&[setting("a", "1")]), totals(&[setting("a", "1"), setting("b", "3")])]
         {
             let found = other.difference(&all).unwrap();
-            assert!(found.contains("settings with the checksum"), "{found}");
+            assert!(found.contains("documents with the checksum"), "{found}");
         }
     }
 }

@@ -1,11 +1,11 @@
 //! Lists, creates and revokes API keys. Needs an admin key.
 
 use postrider_core::KeyId;
-use postrider_core::ports::store::{ApiKey, KeyScope};
 
 use super::auth::{parse_tenant, scope_name};
 use super::parameters;
 use super::prelude::*;
+use crate::keys::{ApiKey, KeyScope};
 
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]

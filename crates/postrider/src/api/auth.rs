@@ -4,12 +4,11 @@ use axum::extract::FromRequestParts;
 use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
 use postrider_core::TenantId;
-use postrider_core::ports::store::KeyScope;
 
 use super::SharedState;
 use super::parameters::quoted;
 use super::problem::Problem;
-use crate::keys::{Caller, KeyRejection};
+use crate::keys::{Caller, KeyRejection, KeyScope};
 
 /// The header by which an admin key acts for another tenant.
 pub(crate) const TENANT_HEADER: &str = "postrider-tenant";

@@ -116,7 +116,7 @@ pub(crate) async fn list(
     let view = access.view.as_ref();
     let limit = limit(query.limit)?;
     let mut lanes = app.store.lanes(view, limit).await?;
-    for idle in paused(&app, view) {
+    for idle in paused(&app, view).await? {
         if lanes.len() < limit && lanes.iter().all(|lane| lane.id != idle.id) {
             lanes.push(idle);
         }
@@ -149,7 +149,7 @@ pub(crate) async fn pause(
     Path(id): Path<String>,
 ) -> ApiResult<Json<LaneDetail>> {
     let lane = find(&app, Some(&access.tenant), &id).await?;
-    app.operator.pause_lane(lane.id, &lane.key, app.order(&access.caller)).await?;
+    app.operator.pause_lane(&lane.key, app.order(&access.caller)).await?;
     audit(&access.caller, "lane.pause", &lane.key, 1);
     Ok(Json(detail(&app, lane)))
 }
@@ -262,20 +262,19 @@ async fn find(app: &SharedState, view: Option<&TenantId>, text: &str) -> ApiResu
         Problem::field("id", quoted(text), "the number of a lane, as /v1/lanes lists them")
     })?;
     let lanes = app.store.lanes(view, LANES_MAX).await?;
-    let found = lanes.into_iter().find(|lane| lane.id == id);
-    let found = found.or_else(|| paused(app, view).find(|lane| lane.id == id));
+    let mut found = lanes.into_iter().find(|lane| lane.id == id);
+    if found.is_none() {
+        found = paused(app, view).await?.into_iter().find(|lane| lane.id == id);
+    }
     found.ok_or_else(|| Problem::not_found("lane with pending deliveries", id.0))
 }
 
 /// Paused lanes as the store would show them if nothing were pending.
-fn paused(app: &SharedState, view: Option<&TenantId>) -> impl Iterator<Item = LaneDepth> {
-    let seen = move |key: &Arc<LaneKey>| view.is_none_or(|tenant| *tenant == key.tenant);
-    let paused = app.lanes.paused_lanes().into_iter();
-    paused.filter(move |lane| seen(&lane.key)).map(|lane| LaneDepth {
-        id: lane.id,
-        key: lane.key,
-        pending: 0,
-        in_flight: 0,
-        next_due: None,
-    })
+async fn paused(app: &SharedState, view: Option<&TenantId>) -> ApiResult<Vec<LaneDepth>> {
+    let is_seen = |key: &Arc<LaneKey>| view.is_none_or(|tenant| *tenant == key.tenant);
+    let paused = app.lanes.paused_lanes().into_iter().map(|lane| lane.key);
+    let keys: Vec<_> = paused.filter(is_seen).collect();
+    let ids = app.store.lane_ids(keys.clone()).await?;
+    let idle = |(id, key)| LaneDepth { id, key, pending: 0, in_flight: 0, next_due: None };
+    Ok(ids.into_iter().zip(keys).map(idle).collect())
 }

@@ -1,8 +1,7 @@
 //! Our own signing keys: VAPID public keys and webhook secrets, with rotation.
 
-use postrider_core::ports::store::SigningKind;
-
 use super::prelude::*;
+use crate::keys::SigningKind;
 
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct VapidBody {

@@ -3,10 +3,12 @@
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use postrider_core::ports::store::{ApiKey, KeyScope, Store};
+use postrider_core::ports::store::{DocumentChanges, DocumentVersion, PutResult, Store};
 use postrider_core::{Clock, KeyId, TenantId, Timestamp};
 
+use super::stored::{self, ApiKey, KeyScope};
 use super::{KeyError, text};
+use crate::documents::{OwnWrites, overwrite};
 
 /// The tenant of a caller that names none.
 pub const DEFAULT_TENANT: &str = "default";
@@ -19,8 +21,8 @@ pub struct ApiKeys {
     /// Hash of the admin key from the configuration. The store does not have it.
     configured_admin: Option<[u8; 32]>,
     cache: ApiKeyCache,
-    /// Locked during a change and the refresh that follows, so that an older refresh never wins.
-    changing: tokio::sync::Mutex<()>,
+    /// Locked during a change: one at a time.
+    changing: tokio::sync::Mutex<OwnWrites>,
 }
 
 /// The caller of a request.
@@ -52,15 +54,19 @@ impl ApiKeys {
         clock: Arc<dyn Clock>,
         configured_admin: Option<&str>,
     ) -> Result<Self, KeyError> {
-        let keys = Self {
+        let mut keys = HashMap::new();
+        for document in store.documents(stored::API_KEYS).await? {
+            let Some(text) = document.json else { continue };
+            let key = stored::api_key(&document.name, &text)?;
+            keys.insert(key.id, key);
+        }
+        Ok(Self {
             store,
             clock,
             configured_admin: configured_admin.map(text::hash),
-            cache: ApiKeyCache::default(),
+            cache: RwLock::new(Arc::new(keys)),
             changing: tokio::sync::Mutex::default(),
-        };
-        keys.refresh().await?;
-        Ok(keys)
+        })
     }
 
     /// Creates an admin key if there is none, and returns its text.
@@ -90,18 +96,60 @@ impl ApiKeys {
             created_at: self.clock.now(),
             revoked_at: None,
         };
-        let _one_at_a_time = self.changing.lock().await;
-        self.store.put_api_key(key.clone()).await?;
-        self.refresh().await?;
+        let mut own = self.changing.lock().await;
+        let name = stored::api_key_name(key.id);
+        let version = overwrite(&*self.store, &name, Some(&stored::api_key_text(&key)?)).await?;
+        own.note(&name, version);
+        self.cache(key.clone());
         Ok(NewApiKey { text: text::compose(key.id, &secret), key })
     }
 
     /// False if there is no such key, or it is revoked already.
     pub async fn revoke(&self, id: KeyId) -> Result<bool, KeyError> {
-        let _one_at_a_time = self.changing.lock().await;
-        let revoked = self.store.revoke_api_key(id).await?;
-        self.refresh().await?;
-        Ok(revoked)
+        let mut own = self.changing.lock().await;
+        let name = stored::api_key_name(id);
+        let mut found = self.store.documents(&name).await?.into_iter();
+        let mut present = found.find(|document| document.name == name);
+        loop {
+            let version = present.as_ref().map_or(DocumentVersion::NONE, |found| found.version);
+            let Some(text) = present.and_then(|document| document.json) else { return Ok(false) };
+            let mut key = stored::api_key(&name, &text)?;
+            if key.revoked_at.is_some() {
+                self.cache(key);
+                return Ok(false);
+            }
+            key.revoked_at = Some(self.clock.now());
+            let text = stored::api_key_text(&key)?;
+            match self.store.put_document(&name, Some(&text), Some(version), None).await? {
+                PutResult::Written(version) => {
+                    own.note(&name, version);
+                    self.cache(key);
+                    return Ok(true);
+                }
+                PutResult::Conflict(newer) => present = newer,
+            }
+        }
+    }
+
+    /// Applies what other nodes changed.
+    pub async fn follow(&self, changes: &DocumentChanges) {
+        let mut own = self.changing.lock().await;
+        let known = || self.cached().keys().map(|id| stored::api_key_name(*id)).collect();
+        let is_key = |name: &str| name.starts_with(stored::API_KEYS);
+        for (name, text) in own.news(changes, is_key, known) {
+            match text.map(|text| stored::api_key(&name, text)) {
+                Some(Ok(key)) => self.cache(key),
+                Some(Err(error)) => {
+                    tracing::error!(%error, "an API key of another node is not used")
+                }
+                None => {
+                    let mut cache = self.cache.write().unwrap_or_else(PoisonError::into_inner);
+                    if let Some(id) = stored::api_key_id(&name) {
+                        Arc::make_mut(&mut cache).remove(&id);
+                    }
+                }
+            }
+        }
     }
 
     /// All keys, newest first.
@@ -133,11 +181,9 @@ impl ApiKeys {
         }
     }
 
-    async fn refresh(&self) -> Result<(), KeyError> {
-        let keys = self.store.api_keys().await?;
-        let map = Arc::new(keys.into_iter().map(|k| (k.id, k)).collect());
-        *self.cache.write().unwrap_or_else(PoisonError::into_inner) = map;
-        Ok(())
+    fn cache(&self, key: ApiKey) {
+        let mut cache = self.cache.write().unwrap_or_else(PoisonError::into_inner);
+        Arc::make_mut(&mut cache).insert(key.id, key);
     }
 
     fn cached(&self) -> Arc<HashMap<KeyId, ApiKey>> {

@@ -3,10 +3,12 @@
 
 mod api;
 mod signing;
+mod stored;
 mod text;
 
 pub use api::{ApiKeys, Caller, DEFAULT_TENANT, KeyRejection, NewApiKey};
 pub use signing::{SigningKeyInfo, SigningKeys};
+pub use stored::{ApiKey, KeyScope, SigningKind};
 
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
@@ -18,4 +20,6 @@ pub enum KeyError {
     BadVapidKey,
     #[error("the stored key {0} cannot be read")]
     Unreadable(postrider_core::KeyId),
+    #[error("the document {0} cannot be read")]
+    UnreadableDocument(String),
 }

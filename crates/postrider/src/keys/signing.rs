@@ -7,10 +7,12 @@ use std::time::Duration;
 
 use postrider_channels::webhook::{WebhookSecret, WebhookSecrets};
 use postrider_channels::webpush::{VapidKey, VapidKeys};
-use postrider_core::ports::store::{SigningKey, SigningKind, Store};
+use postrider_core::ports::store::{DocumentChanges, DocumentVersion, PutResult, Store};
 use postrider_core::{Clock, KeyId, TenantId, Timestamp};
 
+use super::stored::{self, SigningKey, SigningKind};
 use super::{DEFAULT_TENANT, KeyError, text};
+use crate::documents::OwnWrites;
 
 /// One key, for a list.
 #[derive(Debug, Clone)]
@@ -43,7 +45,7 @@ pub struct SigningKeys {
     overlap: Duration,
     cache: RwLock<SigningKeyCache>,
     /// Locked while keys are created: one at a time.
-    creating: tokio::sync::Mutex<()>,
+    creating: tokio::sync::Mutex<OwnWrites>,
 }
 
 impl SigningKeys {
@@ -62,14 +64,19 @@ impl SigningKeys {
             cache: RwLock::default(),
             creating: tokio::sync::Mutex::default(),
         };
-        keys.refresh().await?;
+        for document in keys.store.documents(stored::SIGNING_KEYS).await? {
+            keys.read(&document.name, document.json.as_deref())?;
+        }
+        let mut own = keys.creating.lock().await;
         if keys.hash_key().is_empty() {
-            keys.put(TenantId::new(""), SigningKind::Hash, text::random::<32>()?.to_vec()).await?;
+            let (no_tenant, secret) = (TenantId::new(""), text::random::<32>()?.to_vec());
+            keys.add(&mut own, &no_tenant, SigningKind::Hash, secret, <[_]>::is_empty).await?;
         }
         let tenant = TenantId::new(DEFAULT_TENANT);
         if let Some(given) = vapid_private_key {
-            keys.adopt(&tenant, given).await?;
+            keys.adopt(&mut own, &tenant, given).await?;
         }
+        drop(own);
         keys.ensure(&tenant).await?;
         Ok(keys)
     }
@@ -84,17 +91,15 @@ impl SigningKeys {
         if self.is_complete(tenant) {
             return Ok(());
         }
-        let _one_at_a_time = self.creating.lock().await;
-        if self.is_complete(tenant) {
-            return Ok(());
-        }
-        let lacks = |kind| self.list(tenant, kind).is_empty();
+        let mut own = self.creating.lock().await;
+        let lacks = |kind| !self.tenant_keys(tenant).is_some_and(|keys| keys.has(kind));
         if lacks(SigningKind::Vapid) {
-            self.put(tenant.clone(), SigningKind::Vapid, self.new_vapid()?).await?;
+            let secret = self.new_vapid()?;
+            self.add(&mut own, tenant, SigningKind::Vapid, secret, <[_]>::is_empty).await?;
         }
         if lacks(SigningKind::Webhook) {
             let secret = text::random::<32>()?.to_vec();
-            self.put(tenant.clone(), SigningKind::Webhook, secret).await?;
+            self.add(&mut own, tenant, SigningKind::Webhook, secret, <[_]>::is_empty).await?;
         }
         Ok(())
     }
@@ -102,12 +107,31 @@ impl SigningKeys {
     /// Creates a new active key. The key before stays usable.
     pub async fn rotate(&self, tenant: &TenantId, kind: SigningKind) -> Result<(), KeyError> {
         self.ensure(tenant).await?;
-        let _one_at_a_time = self.creating.lock().await;
+        let mut own = self.creating.lock().await;
         let secret = match kind {
             SigningKind::Vapid => self.new_vapid()?,
             SigningKind::Webhook | SigningKind::Hash => text::random::<32>()?.to_vec(),
         };
-        self.put(tenant.clone(), kind, secret).await
+        self.add(&mut own, tenant, kind, secret, |_| true).await
+    }
+
+    /// Applies what other nodes changed. Returns the tenants that have other keys now.
+    pub async fn follow(&self, changes: &DocumentChanges) -> Vec<TenantId> {
+        let mut own = self.creating.lock().await;
+        let known = || self.cached().names().collect();
+        let is_key = |name: &str| name.starts_with(stored::SIGNING_KEYS);
+        let mut tenants = Vec::new();
+        for (name, text) in own.news(changes, is_key, known) {
+            match self.read(&name, text) {
+                Ok(()) => {
+                    tenants.extend(stored::signing_keys_owner(&name).map(|(tenant, _)| tenant));
+                }
+                Err(error) => {
+                    tracing::error!(%error, "the signing keys of another node are not used");
+                }
+            }
+        }
+        tenants
     }
 
     /// The active key first.
@@ -116,7 +140,7 @@ impl SigningKeys {
         let info = |text: String, key: &SigningKey| SigningKeyInfo {
             id: key.id,
             text,
-            active: key.retired_at.is_none(),
+            active: key.is_active(),
             created_at: key.created_at,
             retired_at: key.retired_at,
         };
@@ -139,15 +163,21 @@ impl SigningKeys {
         Some(self.tenant_keys(tenant)?.vapid.first()?.1.id)
     }
 
-    async fn adopt(&self, tenant: &TenantId, given: &str) -> Result<(), KeyError> {
+    async fn adopt(
+        &self,
+        own: &mut OwnWrites,
+        tenant: &TenantId,
+        given: &str,
+    ) -> Result<(), KeyError> {
         let id = self.store.new_key_id();
         let key = VapidKey::from_raw_private(id, given).map_err(|_| KeyError::BadVapidKey)?;
-        let active = self.list(tenant, SigningKind::Vapid).into_iter().find(|k| k.active);
-        if active.is_some_and(|k| k.text == key.public_key()) {
-            return Ok(());
-        }
+        let is_given = |known: &SigningKey| {
+            let known = VapidKey::from_pkcs8(known.id, &known.secret);
+            known.is_ok_and(|known| known.public_key() == key.public_key())
+        };
+        let is_missing = |keys: &[SigningKey]| !keys.iter().any(|k| k.is_active() && is_given(k));
         let secret = key.to_pkcs8().map_err(|_| KeyError::BadVapidKey)?;
-        self.put(tenant.clone(), SigningKind::Vapid, secret).await
+        self.add(own, tenant, SigningKind::Vapid, secret, is_missing).await
     }
 
     fn new_vapid(&self) -> Result<Vec<u8>, KeyError> {
@@ -155,42 +185,64 @@ impl SigningKeys {
         key.map_err(|_| KeyError::NoRandomness)
     }
 
-    async fn put(
+    /// Adds a new active key and retires the one before, if a key is needed beside those that are there. If another
+    /// node adds one at the same time, looks again.
+    async fn add(
         &self,
-        tenant: TenantId,
+        own: &mut OwnWrites,
+        tenant: &TenantId,
         kind: SigningKind,
         secret: Vec<u8>,
+        is_needed: impl Fn(&[SigningKey]) -> bool,
     ) -> Result<(), KeyError> {
-        let id = self.store.new_key_id();
-        let created_at = self.clock.now();
-        let key = SigningKey { id, tenant, kind, secret, created_at, retired_at: None };
-        self.store.put_signing_key(key.clone()).await?;
-        let known = self.tenant_keys(&key.tenant).unwrap_or_default();
-        if kind == SigningKind::Hash || known.has(kind) {
-            // The store has retired the key before this one.
-            return self.refresh().await;
-        }
-        let tenant = key.tenant.clone();
-        let mut keys = (*known).clone();
-        keys.push(key)?;
-        let mut cache = self.cache.write().unwrap_or_else(PoisonError::into_inner);
-        cache.tenants.insert(tenant, Arc::new(keys));
-        Ok(())
-    }
-
-    async fn refresh(&self) -> Result<(), KeyError> {
-        let mut all = self.store.signing_keys().await?;
-        all.sort_unstable_by_key(|k| (k.retired_at.is_some(), std::cmp::Reverse(k.id)));
-        let mut cached = SigningKeyCache::default();
-        for key in all {
-            if key.kind != SigningKind::Hash {
-                let keys = cached.tenants.entry(key.tenant.clone()).or_default();
-                Arc::make_mut(keys).push(key)?;
-            } else if cached.hash.is_empty() {
-                cached.hash = key.secret;
+        let name = stored::signing_keys_name(tenant, kind);
+        let (mut keys, mut version) = (Vec::new(), DocumentVersion::NONE);
+        while is_needed(&keys) {
+            let now = self.clock.now();
+            for key in keys.iter_mut().filter(|key: &&mut SigningKey| key.is_active()) {
+                key.retired_at = Some(now);
+            }
+            let (id, secret) = (self.store.new_key_id(), secret.clone());
+            keys.push(SigningKey { id, secret, created_at: now, retired_at: None });
+            let text = stored::signing_keys_text(&name, &keys)?;
+            match self.store.put_document(&name, Some(&text), Some(version), None).await? {
+                PutResult::Written(version) => {
+                    own.note(&name, version);
+                    break;
+                }
+                PutResult::Conflict(present) => {
+                    version = present.as_ref().map_or(DocumentVersion::NONE, |found| found.version);
+                    let text = present.and_then(|document| document.json);
+                    keys =
+                        text.map_or(Ok(Vec::new()), |text| stored::signing_keys(&name, &text))?;
+                }
             }
         }
-        *self.cache.write().unwrap_or_else(PoisonError::into_inner) = cached;
+        self.cache(tenant, kind, keys)
+    }
+
+    /// Caches what a document says; nothing if it is gone.
+    fn read(&self, name: &str, text: Option<&str>) -> Result<(), KeyError> {
+        let Some((tenant, kind)) = stored::signing_keys_owner(name) else { return Ok(()) };
+        let keys = text.map_or(Ok(Vec::new()), |text| stored::signing_keys(name, text))?;
+        self.cache(&tenant, kind, keys)
+    }
+
+    fn cache(
+        &self,
+        tenant: &TenantId,
+        kind: SigningKind,
+        mut keys: Vec<SigningKey>,
+    ) -> Result<(), KeyError> {
+        keys.sort_unstable_by_key(|key| (!key.is_active(), std::cmp::Reverse(key.id)));
+        let known = self.tenant_keys(tenant).unwrap_or_default();
+        let parsed = (*known).clone().with(kind, &keys)?;
+        let mut cache = self.cache.write().unwrap_or_else(PoisonError::into_inner);
+        match (kind, keys.into_iter().next()) {
+            (SigningKind::Hash, Some(first)) => cache.hash = first.secret,
+            (SigningKind::Hash, None) => {}
+            _ => drop(cache.tenants.insert(tenant.clone(), Arc::new(parsed))),
+        }
         Ok(())
     }
 
@@ -221,21 +273,44 @@ impl TenantKeys {
         }
     }
 
-    /// Parses a key and adds it behind the others of its kind, which are newer.
-    fn push(&mut self, key: SigningKey) -> Result<(), KeyError> {
-        let unreadable = KeyError::Unreadable(key.id);
-        match key.kind {
+    /// The same with these keys of one kind. Parses them.
+    fn with(mut self, kind: SigningKind, keys: &[SigningKey]) -> Result<Self, KeyError> {
+        match kind {
             SigningKind::Vapid => {
-                let vapid = VapidKey::from_pkcs8(key.id, &key.secret).map_err(|_| unreadable)?;
-                self.vapid.push((Arc::new(vapid), key));
+                let parse = |key: &SigningKey| VapidKey::from_pkcs8(key.id, &key.secret);
+                self.vapid = parsed(keys, parse)?;
             }
             SigningKind::Webhook => {
-                let secret = WebhookSecret::from_raw(&key.secret).map_err(|_| unreadable)?;
-                self.webhook.push((Arc::new(secret), key));
+                let parse = |key: &SigningKey| WebhookSecret::from_raw(&key.secret);
+                self.webhook = parsed(keys, parse)?;
             }
             SigningKind::Hash => {}
         }
-        Ok(())
+        Ok(self)
+    }
+}
+
+fn parsed<T, E>(
+    keys: &[SigningKey],
+    parse: impl Fn(&SigningKey) -> Result<T, E>,
+) -> Result<Vec<(Arc<T>, SigningKey)>, KeyError> {
+    let one = |key: &SigningKey| {
+        let parsed = parse(key).map_err(|_| KeyError::Unreadable(key.id))?;
+        Ok((Arc::new(parsed), key.clone()))
+    };
+    keys.iter().map(one).collect()
+}
+
+impl SigningKeyCache {
+    /// The names of the documents of tenants.
+    fn names(&self) -> impl Iterator<Item = String> {
+        let kinds = [SigningKind::Vapid, SigningKind::Webhook];
+        let of = move |(tenant, keys): (&TenantId, &Arc<TenantKeys>)| {
+            let (tenant, keys) = (tenant.clone(), keys.clone());
+            let has = kinds.into_iter().filter(move |kind| keys.has(*kind));
+            has.map(move |kind| stored::signing_keys_name(&tenant, kind))
+        };
+        self.tenants.iter().flat_map(of)
     }
 }
 
@@ -259,111 +334,4 @@ impl WebhookSecrets for SigningKeys {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use postrider_core::ports::store::Registry;
-    use postrider_store::{ManualClock, MemoryStore};
-
-    const DAY: Duration = Duration::from_secs(86_400);
-
-    async fn keys(
-        store: &Arc<MemoryStore>,
-        clock: &Arc<ManualClock>,
-        vapid: Option<&str>,
-    ) -> SigningKeys {
-        SigningKeys::load(store.clone(), clock.clone(), DAY, vapid).await.unwrap()
-    }
-
-    fn fixture() -> (Arc<MemoryStore>, Arc<ManualClock>, TenantId) {
-        let clock = Arc::new(ManualClock::at(Timestamp::from_secs(1_800_000_000)));
-        let store = Arc::new(MemoryStore::new(clock.clone()));
-        (store, clock, TenantId::new(DEFAULT_TENANT))
-    }
-
-    #[tokio::test]
-    async fn a_replaced_webhook_secret_signs_for_one_more_day() {
-        let (store, clock, tenant) = fixture();
-        let keys = keys(&store, &clock, None).await;
-        keys.rotate(&tenant, SigningKind::Webhook).await.unwrap();
-        assert_eq!(keys.secrets(&tenant).len(), 2);
-        clock.advance(DAY);
-        assert_eq!(keys.secrets(&tenant).len(), 1);
-        assert_eq!(keys.list(&tenant, SigningKind::Webhook).len(), 1);
-    }
-
-    #[tokio::test]
-    async fn a_replaced_vapid_key_stays_usable_for_its_subscriptions() {
-        let (store, clock, tenant) = fixture();
-        let keys = keys(&store, &clock, None).await;
-        let old = keys.active_vapid(&tenant).unwrap();
-        keys.rotate(&tenant, SigningKind::Vapid).await.unwrap();
-        clock.advance(DAY * 400);
-        assert_ne!(keys.active_vapid(&tenant), Some(old));
-        assert_eq!(keys.key(&tenant, Some(old)).unwrap().id(), old);
-        assert_eq!(keys.key(&tenant, None).unwrap().id(), keys.active_vapid(&tenant).unwrap());
-        assert!(keys.key(&TenantId::new("stranger"), Some(old)).is_none());
-    }
-
-    #[tokio::test]
-    async fn a_given_vapid_key_becomes_the_active_one_and_only_once() {
-        let given = "q1dXpw3UpT5VOmu_cf_v6ih07Aems3njxI-JWgLcM94";
-        let (store, clock, tenant) = fixture();
-        keys(&store, &clock, None).await;
-        for _ in 0..2 {
-            let keys = keys(&store, &clock, Some(given)).await;
-            let list = keys.list(&tenant, SigningKind::Vapid);
-            assert_eq!(list.len(), 2, "the generated and the given one");
-            assert!(list[0].active && list[0].text.starts_with("BCVxsr7N"));
-        }
-        let wrong = SigningKeys::load(store, clock, DAY, Some("AAAA")).await;
-        assert!(matches!(wrong, Err(KeyError::BadVapidKey)));
-    }
-
-    #[tokio::test]
-    async fn keys_are_the_same_after_a_restart() {
-        let (store, clock, tenant) = fixture();
-        let first = keys(&store, &clock, None).await;
-        let second = keys(&store, &clock, None).await;
-        assert_eq!(first.hash_key(), second.hash_key());
-        assert_eq!(first.active_vapid(&tenant), second.active_vapid(&tenant));
-        assert_eq!(first.hash_key().len(), 32);
-    }
-    #[tokio::test]
-    async fn the_first_keys_of_a_tenant_leave_those_of_the_others_alone() {
-        let (store, clock, tenant) = fixture();
-        let loaded = keys(&store, &clock, None).await;
-        let before = (loaded.key(&tenant, None).unwrap(), loaded.secrets(&tenant));
-        let damaged = SigningKey {
-            id: store.new_key_id(),
-            tenant: TenantId::new("damaged"),
-            kind: SigningKind::Vapid,
-            secret: vec![0],
-            created_at: clock.now(),
-            retired_at: None,
-        };
-        store.put_signing_key(damaged).await.unwrap();
-
-        let second = TenantId::new("second");
-        loaded.ensure(&second).await.expect("the keys of other tenants are not read");
-        assert!(Arc::ptr_eq(&before.0, &loaded.key(&tenant, None).unwrap()), "parsed again");
-        assert!(Arc::ptr_eq(&before.1[0], &loaded.secrets(&tenant)[0]), "parsed again");
-    }
-
-    #[tokio::test]
-    async fn the_first_keys_of_a_tenant_are_cached_as_a_restart_reads_them() {
-        let (store, clock, _) = fixture();
-        let first = keys(&store, &clock, None).await;
-        let tenant = TenantId::new("second");
-        first.ensure(&tenant).await.unwrap();
-        let lists = |keys: &SigningKeys| {
-            let kinds = [SigningKind::Vapid, SigningKind::Webhook];
-            kinds.map(|kind| format!("{:?}", keys.list(&tenant, kind)))
-        };
-        assert_eq!(lists(&first), lists(&keys(&store, &clock, None).await));
-        first.rotate(&tenant, SigningKind::Vapid).await.unwrap();
-        first.rotate(&tenant, SigningKind::Webhook).await.unwrap();
-        assert_eq!(first.list(&tenant, SigningKind::Vapid).len(), 2);
-        assert_eq!(first.secrets(&tenant).len(), 2);
-        assert_eq!(lists(&first), lists(&keys(&store, &clock, None).await));
-    }
-}
+mod tests;

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use postrider_channels::CurrentAnswerTable;
-use postrider_core::ports::store::{Store, StoreError, StoreResult};
+use postrider_core::ports::store::{DocumentChanges, Store, StoreError, StoreResult};
 use postrider_dispatch::Lanes;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -18,6 +18,7 @@ use tokio::sync::Mutex;
 use utoipa::ToSchema;
 
 use crate::config::{Config, ConfigError};
+use crate::documents::{OwnWrites, overwrite};
 use crate::serve::parts;
 use crate::telemetry;
 pub use operator::OperatorActions;
@@ -77,6 +78,7 @@ pub struct ConfigSources {
     /// What file, environment and flags said last.
     base: Config,
     overrides: Overrides,
+    own: OwnWrites,
 }
 
 impl ConfigSources {
@@ -88,7 +90,7 @@ impl ConfigSources {
     ) -> StoreResult<(Config, Self)> {
         let mut overrides = Overrides::load(store).await?;
         let config = overrides.apply_or_drop(&base);
-        Ok((config, Self { read, base, overrides }))
+        Ok((config, Self { read, base, overrides, own: OwnWrites::default() }))
     }
 }
 
@@ -144,10 +146,30 @@ impl LiveConfig {
         let overrides = sources.overrides.with(kind, name, new);
         let config = overrides.apply_to(&sources.base)?;
         change::applicable(&self.now(), config.clone())?;
-        self.store.put_setting(&overrides::setting(kind, name), text.as_deref()).await?;
+        let document = overrides::setting(kind, name);
+        let version = overwrite(&*self.store, &document, text.as_deref()).await?;
+        sources.own.note(&document, version);
         self.apply(config)?;
         sources.overrides = overrides;
         Ok(was_set || is_set)
+    }
+
+    /// Applies what other nodes set. Skips and logs what does not fit the file of this node.
+    pub async fn follow(&self, changes: &DocumentChanges) {
+        let mut sources = self.sources.lock().await;
+        let old = sources.overrides.clone();
+        let is_setting = |name: &str| SettingKind::parse(name).is_some();
+        let news = sources.own.news(changes, is_setting, || old.documents());
+        let mut new =
+            news.into_iter().fold(old.clone(), |all, (name, text)| all.with_document(&name, text));
+        if new == old {
+            return;
+        }
+        let config = new.apply_or_drop(&sources.base);
+        match self.apply(config) {
+            Ok(_) => sources.overrides = new,
+            Err(error) => tracing::error!(%error, "settings of another node cannot be used"),
+        }
     }
 
     /// The values in force; `None` if there is no such setting.

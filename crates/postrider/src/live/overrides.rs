@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use postrider_channels::registry;
 use postrider_core::Timestamp;
-use postrider_core::ports::store::{Store, StoreResult};
+use postrider_core::ports::store::{Document, Store, StoreResult};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -35,7 +35,7 @@ impl SettingKind {
         }
     }
 
-    fn parse(setting: &str) -> Option<(Self, &str)> {
+    pub(super) fn parse(setting: &str) -> Option<(Self, &str)> {
         Self::ALL.into_iter().find_map(|kind| Some((kind, setting.strip_prefix(kind.prefix())?)))
     }
 
@@ -61,25 +61,37 @@ pub struct Override {
     pub at: Timestamp,
 }
 
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Overrides(BTreeMap<(SettingKind, String), Override>);
 
 impl Overrides {
     /// Skips and logs stored settings that cannot be read.
     pub(super) async fn load(store: &dyn Store) -> StoreResult<Self> {
         let mut all = BTreeMap::new();
-        for (setting, text) in store.settings().await? {
-            let Some((kind, name)) = SettingKind::parse(&setting) else { continue };
-            match serde_json::from_str(&text) {
-                Ok(loaded) => {
-                    all.insert((kind, name.to_owned()), loaded);
-                }
-                Err(error) => {
-                    tracing::error!(setting, %error, "a setting that was set by API cannot be read");
+        for kind in SettingKind::ALL {
+            for Document { name, json, .. } in store.documents(kind.prefix()).await? {
+                let Some((_, setting)) = SettingKind::parse(&name) else { continue };
+                if let Some(loaded) = json.and_then(|text| read(&name, &text)) {
+                    all.insert((kind, setting.to_owned()), loaded);
                 }
             }
         }
         Ok(Self(all))
+    }
+
+    /// The names of their documents.
+    pub(super) fn documents(&self) -> Vec<String> {
+        self.0.keys().map(|(kind, name)| setting(*kind, name)).collect()
+    }
+
+    /// A copy with what a document says; the same if it is about something else or cannot be read.
+    pub(super) fn with_document(&self, document: &str, text: Option<&str>) -> Self {
+        let Some((kind, name)) = SettingKind::parse(document) else { return self.clone() };
+        match text.map(|text| read(document, text)) {
+            Some(None) => self.clone(),
+            Some(Some(new)) => self.with(kind, name, Some(new)),
+            None => self.with(kind, name, None),
+        }
     }
 
     pub(super) fn get(&self, kind: SettingKind, name: &str) -> Option<&Override> {
@@ -132,7 +144,15 @@ impl Overrides {
     }
 }
 
-/// Its name in the store.
+fn read(setting: &str, text: &str) -> Option<Override> {
+    let read = serde_json::from_str(text);
+    read.inspect_err(|error| {
+        tracing::error!(setting, %error, "a setting that was set by API cannot be read");
+    })
+    .ok()
+}
+
+/// The name of its document.
 pub(super) fn setting(kind: SettingKind, name: &str) -> String {
     format!("{}{name}", kind.prefix())
 }

@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use postrider_channels::registry::content_schema;
-use postrider_core::ports::store::{Store, StoreError, StoreResult};
+use postrider_core::ports::store::{DocumentChanges, Store, StoreError, StoreResult};
 use postrider_core::{FieldError, TenantId, Timestamp};
 use postrider_dispatch::template::{CurrentTemplates, Template, TemplateSet, TemplateSource};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
 
 use crate::config::Config;
+use crate::documents::{OwnWrites, overwrite};
 
 const PREFIX: &str = "template/";
 /// The owner of a template of the server, in the store.
@@ -58,7 +59,7 @@ pub struct TemplateStore {
     templates: Arc<CurrentTemplates>,
     table: RwLock<TemplateTable>,
     /// One change at a time.
-    changing: Mutex<()>,
+    changing: Mutex<OwnWrites>,
 }
 
 #[derive(Default)]
@@ -71,16 +72,8 @@ impl TemplateStore {
     /// Skips and logs stored templates that cannot be read.
     pub async fn load(store: Arc<dyn Store>, config: &Config) -> StoreResult<Self> {
         let mut table = TemplateTable::default();
-        for (setting, text) in store.settings().await? {
-            let Some((owner, name)) = parse_setting(&setting) else { continue };
-            let record = serde_json::from_str::<TemplateRecord>(&text).ok();
-            match record.and_then(|record| entry(&name, record, owner.is_none()).ok()) {
-                Some(entry) => drop(table.set.insert((owner, name), entry)),
-                None => tracing::error!(
-                    setting,
-                    "a template that was set by API cannot be used any more"
-                ),
-            }
+        for document in store.documents(PREFIX).await? {
+            table.put_stored(&document.name, document.json.as_deref());
         }
         let (table, templates) = (RwLock::new(table), Arc::default());
         let store = Self { store, templates, table, changing: Mutex::default() };
@@ -114,7 +107,7 @@ impl TemplateStore {
         name: &str,
         new: Option<(TemplateSource, String, Timestamp)>,
     ) -> Result<bool, TemplateError> {
-        let _one_at_a_time = self.changing.lock().await;
+        let mut own = self.changing.lock().await;
         let key = (owner.cloned(), name.to_owned());
         let record = new.map(|(template, by, at)| TemplateRecord { template, by, at });
         let text = record.as_ref().and_then(|record| serde_json::to_string(record).ok());
@@ -124,8 +117,9 @@ impl TemplateStore {
         if !room.map_err(|error| TemplateError::Unusable(vec![error]))? {
             return Ok(false);
         }
-        let setting = format!("{PREFIX}{}/{name}", owner.map_or(SERVER, TenantId::as_str));
-        self.store.put_setting(&setting, text.as_deref()).await?;
+        let document = document_name(owner, name);
+        let version = overwrite(&*self.store, &document, text.as_deref()).await?;
+        own.note(&document, version);
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
         match entry {
             Some(entry) => drop(table.set.insert(key, entry)),
@@ -133,6 +127,25 @@ impl TemplateStore {
         }
         self.templates.replace(table.set());
         Ok(true)
+    }
+
+    /// Applies what other nodes set. Skips and logs what cannot be used.
+    pub async fn follow(&self, changes: &DocumentChanges) {
+        let mut own = self.changing.lock().await;
+        let known = || {
+            let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+            let names = table.set.keys();
+            names.map(|(owner, name)| document_name(owner.as_ref(), name)).collect()
+        };
+        let news = own.news(changes, |name| name.starts_with(PREFIX), known);
+        if news.is_empty() {
+            return;
+        }
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        for (document, text) in news {
+            table.put_stored(&document, text);
+        }
+        self.templates.replace(table.set());
     }
 
     /// The template that a message of this tenant gets by this name; without a tenant, the server's.
@@ -177,6 +190,20 @@ impl TemplateStore {
 }
 
 impl TemplateTable {
+    /// Takes over what a document says. Skips and logs a template that cannot be used.
+    fn put_stored(&mut self, document: &str, text: Option<&str>) {
+        let Some((owner, name)) = parse_name(document) else { return };
+        let Some(text) = text else { return drop(self.set.remove(&(owner, name))) };
+        let record = serde_json::from_str::<TemplateRecord>(text).ok();
+        match record.and_then(|record| entry(&name, record, owner.is_none()).ok()) {
+            Some(entry) => drop(self.set.insert((owner, name), entry)),
+            None => tracing::error!(
+                setting = document,
+                "a template that was set by API cannot be used any more"
+            ),
+        }
+    }
+
     /// Set by API for this owner, by name.
     fn of(&self, owner: Option<&TenantId>) -> impl Iterator<Item = (&str, &TemplateEntry)> {
         let owner = owner.cloned();
@@ -195,8 +222,12 @@ impl TemplateTable {
     }
 }
 
-fn parse_setting(setting: &str) -> Option<(TemplateOwner, String)> {
-    let (owner, name) = setting.strip_prefix(PREFIX)?.split_once('/')?;
+fn document_name(owner: Option<&TenantId>, name: &str) -> String {
+    format!("{PREFIX}{}/{name}", owner.map_or(SERVER, TenantId::as_str))
+}
+
+fn parse_name(document: &str) -> Option<(TemplateOwner, String)> {
+    let (owner, name) = document.strip_prefix(PREFIX)?.split_once('/')?;
     Some(((owner != SERVER).then(|| TenantId::new(owner)), name.to_owned()))
 }
 

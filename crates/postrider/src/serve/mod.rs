@@ -1,6 +1,7 @@
 //! A whole server: starts store, keys, intake, dispatcher and API, and shuts them down in order.
 
 pub(crate) mod channels;
+mod follow;
 mod listen;
 pub(crate) mod parts;
 mod watch;
@@ -12,7 +13,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use postrider_channels::CurrentAnswerTable;
 use postrider_channels::accounts::AccountListing;
-use postrider_core::ports::store::{Consumer, Store};
+use postrider_core::ports::store::{Consumer, DocumentVersion, Store};
 use postrider_dispatch::{Dispatcher, DispatcherConfig, Lanes, MessageIntake, Policies};
 use postrider_store::{SteadyClock, StoreFailure};
 use tokio::task::JoinHandle;
@@ -22,6 +23,7 @@ use crate::config::Config;
 use crate::keys::{ApiKeys, SigningKeys};
 use crate::live::{self, ConfigReader, ConfigSources, LiveConfig, OperatorActions, TemplateStore};
 use crate::telemetry::Metrics;
+use follow::DocumentFollower;
 use listen::Listening;
 pub use watch::CredentialMonitor;
 
@@ -72,6 +74,8 @@ async fn start_all(
     failure: Option<StoreFailure>,
 ) -> anyhow::Result<Running> {
     let clock = store.clock();
+    // Before anything is read, so that no change in between is missed.
+    let followed = store.changes(DocumentVersion::NONE, Duration::ZERO).await?.upto;
     let (config, sources) = ConfigSources::open(base, read, &*store).await?;
     let keys = ApiKeys::load(
         store.clone(),
@@ -153,6 +157,7 @@ async fn start_all(
             tokio::spawn(sample_rates(app.clone())),
             tokio::spawn(prune(app.clone(), consumer)),
             tokio::spawn(watch.run()),
+            tokio::spawn(DocumentFollower::new(app.clone(), followed).run()),
         ],
         app,
         listening,

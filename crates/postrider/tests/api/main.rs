@@ -14,6 +14,7 @@ mod full_disk;
 mod held;
 mod lanes;
 mod messages;
+mod nodes;
 mod problem;
 mod providers;
 mod random_messages;

@@ -134,5 +134,7 @@ async fn pauses_and_forced_breakers_survive_a_restart_with_who_and_when() {
     admin.post(&act("resume"), &Value::Null).await.unwrap();
     let lane = admin.post(&act("breaker"), &json!({"force": "auto"})).await.unwrap();
     assert_eq!((&lane["state"], &lane["breaker"]), (&json!("ready"), &json!("closed")));
-    assert!(store.settings().await.unwrap().is_empty());
+    for orders in ["pause/", "breaker/"] {
+        assert!(store.documents(orders).await.unwrap().is_empty());
+    }
 }

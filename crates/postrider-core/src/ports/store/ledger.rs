@@ -157,13 +157,16 @@ pub trait Ledger: Send + Sync {
     /// The deepest lanes first, at most `limit`.
     async fn lanes(&self, tenant: Option<&TenantId>, limit: usize) -> StoreResult<Vec<LaneDepth>>;
 
+    /// The ids of lanes, in the order of their keys. A lane without any delivery gets one.
+    async fn lane_ids(&self, keys: Vec<Arc<LaneKey>>) -> StoreResult<Vec<LaneId>>;
+
     /// When the oldest pending delivery was accepted.
     async fn oldest_pending(&self) -> StoreResult<Option<Timestamp>>;
 
     /// Discards dead letters whose time is over. Forgets final deliveries (dead letters not discarded
-    /// excepted) and their messages whose time is over, dedup keys outside their window, and strikes that
-    /// are [too old](crate::policy::strikes::KEPT). Bounded work per call; answers how many deliveries
-    /// went, 0 when there is nothing left to do.
+    /// excepted) and their messages whose time is over, dedup keys outside their window, strikes that
+    /// are [too old](crate::policy::strikes::KEPT), documents whose time is over, and old deletions of
+    /// documents. Bounded work per call; answers how many deliveries went, 0 when there is nothing left to do.
     async fn prune(&self, retention: &Retention) -> StoreResult<u64>;
 
     /// What is wrong while the store goes on. Logs what began or ended since the last check. Costs little.

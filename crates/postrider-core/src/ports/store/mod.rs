@@ -2,6 +2,7 @@
 //! signature. Signatures take durations, because each store has its own clock.
 
 mod consumer;
+mod documents;
 mod health;
 mod held;
 mod intake;
@@ -18,6 +19,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 pub use consumer::*;
+pub use documents::*;
 pub use health::*;
 pub use held::*;
 pub use intake::*;
@@ -72,7 +74,7 @@ pub type StoreResult<T> = Result<T, StoreError>;
 
 /// A whole store, as every node has it.
 #[async_trait]
-pub trait Store: Intake + Ledger + Registry + HeldDeliveries + Shares {
+pub trait Store: Intake + Ledger + Registry + Documents + HeldDeliveries + Shares {
     /// The clock that all times of the store are of. Whoever compares with them uses this one.
     fn clock(&self) -> Arc<dyn Clock>;
 

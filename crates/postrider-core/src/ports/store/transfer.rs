@@ -6,7 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use serde::Serialize;
 
-use super::{ApiKey, SigningKey, StoreResult};
+use super::StoreResult;
 use crate::model::address::{Address, AddressHash};
 use crate::model::delivery::{DeadReason, State};
 use crate::model::id::{AddressId, DeliveryId, MessageId};
@@ -21,9 +21,7 @@ use crate::policy::strikes::Strike;
 )]
 #[serde(rename_all = "snake_case")]
 pub enum RecordKind {
-    Setting,
-    ApiKey,
-    SigningKey,
+    Document,
     Lane,
     Address,
     GoneMark,
@@ -35,9 +33,7 @@ pub enum RecordKind {
 
 impl RecordKind {
     pub const ALL: &'static [Self] = &[
-        Self::Setting,
-        Self::ApiKey,
-        Self::SigningKey,
+        Self::Document,
         Self::Lane,
         Self::Address,
         Self::GoneMark,
@@ -49,9 +45,7 @@ impl RecordKind {
 
     pub fn name(self) -> &'static str {
         match self {
-            Self::Setting => "settings",
-            Self::ApiKey => "API keys",
-            Self::SigningKey => "signing keys",
+            Self::Document => "documents",
             Self::Lane => "lanes",
             Self::Address => "addresses",
             Self::GoneMark => "gone marks",
@@ -65,16 +59,36 @@ impl RecordKind {
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum StoreRecord {
-    Setting { name: String, json: String },
-    ApiKey(ApiKey),
-    SigningKey(SigningKey),
+    /// A setting, an order, a template or keys. Its version is the new store's.
+    Document(DocumentRecord),
     Lane(Arc<LaneKey>),
     Address(Address),
-    GoneMark { tenant: TenantId, hash: AddressHash },
-    Strike { tenant: TenantId, hash: AddressHash, strike: Strike },
+    GoneMark {
+        tenant: TenantId,
+        hash: AddressHash,
+    },
+    Strike {
+        tenant: TenantId,
+        hash: AddressHash,
+        strike: Strike,
+    },
     Message(Box<StoredMessageRecord>),
     Delivery(Box<StoredDeliveryRecord>),
     IdempotencyKey(IdempotencyRecord),
+}
+
+#[derive(Clone, PartialEq, Serialize)]
+pub struct DocumentRecord {
+    pub name: String,
+    pub json: String,
+    pub expires_at: Option<Timestamp>,
+}
+
+/// Without the text, which may have a secret.
+impl std::fmt::Debug for DocumentRecord {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DocumentRecord").field("name", &self.name).finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -157,7 +171,7 @@ pub trait StoreTransfer: Send + Sync {
         over_by: Timestamp,
     ) -> StoreResult<RecordPage>;
 
-    /// Writes records: all of them or none, durable on return. None may be there already, except settings, which are
-    /// replaced.
+    /// Writes records: all of them or none, durable on return. None may be there already, except documents, which
+    /// are replaced.
     async fn import(&self, records: Vec<StoreRecord>) -> StoreResult<()>;
 }

@@ -30,9 +30,7 @@ const BY_NUMBER: &[(&str, &str)] = &[
 const BY_KEY: &[(&str, &str)] = &[
     ("meta", "key"),
     ("gone", "tenant, hash"),
-    ("api_key", "id"),
-    ("signing_key", "id"),
-    ("setting", "name"),
+    ("document", "name"),
     ("strike", "tenant, hash, kind"),
 ];
 /// Rows of one transaction.

@@ -4,6 +4,8 @@
 pub(crate) mod accept;
 pub(crate) mod counts;
 pub(crate) mod dedup;
+pub(crate) mod documents;
+pub(crate) mod documents_step;
 pub(crate) mod expiry;
 pub(crate) mod lanes;
 pub(crate) mod marks;

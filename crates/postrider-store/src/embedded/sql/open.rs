@@ -25,7 +25,7 @@ use crate::embedded::sql::dedup::DedupStore;
 use crate::embedded::sql::lanes::LaneNumbers;
 use crate::embedded::sql::schema::open_writer;
 use crate::embedded::sql::strikes::{self, tenant_and_hash};
-use crate::embedded::sql::{expiry, marks};
+use crate::embedded::sql::{documents, expiry, marks};
 use crate::ids::IdGenerator;
 
 /// The writer, which has everything that is shared, and the thread of the checkpoints.
@@ -63,8 +63,8 @@ pub(crate) fn open(
     let dedup = DedupStore::load(&conn, options.dedup_bucket_keys, now, &problems)?;
     let ids = IdGenerator::above(last_id);
     let in_flight = InFlightLog::begin(&folder.file(IN_FLIGHT), run);
-    let shared =
-        Arc::new(StoreShared::new(clock, index, ids, in_flight, problems, database.clone()));
+    let documents = (database.clone(), documents::newest(&conn)?);
+    let shared = Arc::new(StoreShared::new(clock, index, ids, in_flight, problems, documents));
     let (checkpointer, checkpoints) =
         Checkpointer::start(&database, reserve.journal_max(), shared.clone())?;
     let mut writer = Writer::new(conn, shared, (lanes, dedup, counts), checkpointer, reserve, run);

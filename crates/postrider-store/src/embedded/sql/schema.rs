@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use rusqlite::OpenFlags;
 
+use super::documents_step::DOCUMENTS;
 use super::prelude::*;
 use super::statement::is_local;
 use super::upgrade::{LayoutStep, RowChange, bring_up_to_date};
@@ -18,6 +19,7 @@ pub(crate) const STEPS: &[LayoutStep] = &[
     LayoutStep::tables(STRIKES),
     LayoutStep::tables(KEY_RUNS_AND_PACKING),
     LayoutStep::tables(BOUNDED_GROWTH),
+    DOCUMENTS,
 ];
 
 /// The layout that this version writes.
@@ -110,6 +112,7 @@ CREATE TEMP TABLE pending_bytes (tenant TEXT NOT NULL, bytes INTEGER NOT NULL);
                      WHERE due IS NOT NULL AND seq >= ?1 AND seq < ?2",
         },
     ],
+    convert: None,
     after: "
 UPDATE tenant SET counts = json_set(counts, '$.bytes', b.bytes) FROM (
   SELECT tenant, sum(bytes) AS bytes FROM temp.pending_bytes GROUP BY tenant) AS b

@@ -17,6 +17,8 @@ const REPORT_EVERY: Duration = Duration::from_secs(2);
 pub(crate) struct LayoutStep {
     pub(crate) before: &'static str,
     pub(crate) rows: &'static [RowChange],
+    /// What no statement can do.
+    pub(crate) convert: Option<fn(&Connection) -> StoreResult<()>>,
     pub(crate) after: &'static str,
 }
 
@@ -29,7 +31,7 @@ pub(crate) struct RowChange {
 impl LayoutStep {
     /// A step that only makes tables.
     pub(crate) const fn tables(script: &'static str) -> Self {
-        Self { before: script, rows: &[], after: "" }
+        Self { before: script, rows: &[], convert: None, after: "" }
     }
 }
 
@@ -68,6 +70,7 @@ fn take_steps(conn: &Connection, missing: &[LayoutStep]) -> StoreResult<()> {
         for (number, change) in step.rows.iter().enumerate() {
             change_rows(conn, change, (number + 1, step.rows.len()))?;
         }
+        step.convert.map_or(Ok(()), |convert| convert(conn))?;
         conn.execute_batch(step.after).map_err(sql)?;
     }
     conn.pragma_update(None, "user_version", LAYOUT).map_err(sql)?;

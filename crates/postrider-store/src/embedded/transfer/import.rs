@@ -7,6 +7,7 @@ use postrider_core::ports::store::*;
 
 use crate::embedded::index::effects::{DedupEntry, ReplayedDelivery};
 use crate::embedded::sql::dedup::DedupStore;
+use crate::embedded::sql::documents::DocumentWrite;
 use crate::embedded::sql::prelude::*;
 use crate::progress::{DeliveryMark, HELD_MS, needs_body};
 
@@ -37,12 +38,11 @@ impl Writer {
         bodies: &mut HashMap<u64, BodyHolds>,
     ) -> StoreResult<()> {
         match record {
-            StoreRecord::Setting { name, json } => {
-                let insert = "INSERT OR REPLACE INTO setting (name, json) VALUES (?1, ?2)";
-                run(&self.conn, insert, params![name, json]).map(drop)
+            StoreRecord::Document(document) => {
+                let DocumentRecord { name, json, expires_at } = document.clone();
+                let write = DocumentWrite { name, json: Some(json), expires: expires_at };
+                self.write_document(&write, None).map(drop)
             }
-            StoreRecord::ApiKey(key) => self.insert_api_key(key),
-            StoreRecord::SigningKey(key) => self.insert_signing_key(key),
             StoreRecord::Lane(key) => self.lane(key, 0).map(drop),
             StoreRecord::Address(address) => self.import_address(address),
             StoreRecord::GoneMark { tenant, hash } => {

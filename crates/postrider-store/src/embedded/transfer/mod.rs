@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use postrider_core::ports::store::*;
 
 use super::EmbeddedStore;
+use super::sql::documents;
 use super::sql::prelude::*;
 
 #[async_trait]
@@ -21,15 +22,12 @@ impl StoreTransfer for EmbeddedStore {
         let (after, limit) = (after.map(str::to_owned), limit.max(1));
         let after = after.as_deref();
         match kind {
-            RecordKind::Setting => {
-                let all = self.settings().await?;
-                Ok(whole(all.into_iter().map(|(name, json)| StoreRecord::Setting { name, json })))
-            }
-            RecordKind::ApiKey => {
-                Ok(whole(self.api_keys().await?.into_iter().map(StoreRecord::ApiKey)))
-            }
-            RecordKind::SigningKey => {
-                Ok(whole(self.signing_keys().await?.into_iter().map(StoreRecord::SigningKey)))
+            RecordKind::Document => {
+                let all = self.documents("").await?.into_iter();
+                Ok(whole(all.filter_map(|document| {
+                    let Document { name, json, expires_at, .. } = document;
+                    Some(StoreRecord::Document(DocumentRecord { name, json: json?, expires_at }))
+                })))
             }
             RecordKind::Lane => {
                 let index = self.shared.index();
@@ -53,7 +51,12 @@ impl StoreTransfer for EmbeddedStore {
     }
 
     async fn import(&self, records: Vec<StoreRecord>) -> StoreResult<()> {
-        self.run_task(move |writer| writer.import(&records)).await
+        self.run_task(move |writer| {
+            writer.import(&records)?;
+            writer.shared.documents.changed(documents::newest(&writer.conn)?);
+            Ok(())
+        })
+        .await
     }
 }
 

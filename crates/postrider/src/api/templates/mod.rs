@@ -5,13 +5,12 @@ mod preview;
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
-use postrider_core::ports::store::KeyScope;
 use postrider_dispatch::template::{TemplateSource, check_name};
 
 use super::auth::{allow, identify};
 use super::prelude::*;
 use super::schema::TemplateRequest;
-use crate::keys::Caller;
+use crate::keys::{Caller, KeyScope};
 use crate::live::{TemplateEntry, TemplateError};
 
 pub(super) use preview::{__path_preview, __path_preview_unsaved, preview, preview_unsaved};
