@@ -75,7 +75,7 @@ async fn run(options: &BadPageOptions) -> StoreResult<bool> {
     let (mut good_rates, mut bad_rates) = (Vec::new(), Vec::new());
     for round in 0..ROUNDS {
         if round == ROUNDS / 4 {
-            damage(&bad, "pending", 50)?;
+            damage(&bad, "waiting", 50)?;
         }
         good_rates.push(send(&good, per_round).await?);
         bad_rates.push(send(&bad_store, per_round).await?);

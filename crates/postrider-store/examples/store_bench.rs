@@ -3,6 +3,7 @@
 //! Arguments choose what to run: `accept`, `life`, `tenants`, `deep`, `held`, `finished`, `reopen`; all of it
 //! without any.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -90,11 +91,12 @@ impl Load {
 struct Meter {
     start: Instant,
     cpu: Duration,
+    threads: BTreeMap<String, Duration>,
 }
 
 impl Meter {
     fn start() -> Self {
-        Self { start: Instant::now(), cpu: cpu() }
+        Self { start: Instant::now(), cpu: cpu(), threads: thread_times() }
     }
 
     fn print(&self, what: &str, jobs: u64) {
@@ -107,11 +109,38 @@ impl Meter {
             rss_mb()
         );
     }
+
+    /// Also says which threads took the time.
+    fn print_threads(&self, what: &str, jobs: u64) {
+        self.print(what, jobs);
+        let mut threads = thread_times();
+        threads.iter_mut().for_each(|(name, time)| {
+            *time -= self.threads.get(name).copied().unwrap_or_default().min(*time);
+        });
+        let share = |(name, time): (&String, &Duration)| {
+            format!("{name} {:.1}", time.as_secs_f64() * 1e6 / jobs as f64)
+        };
+        println!("  of these: {}", threads.iter().map(share).collect::<Vec<_>>().join(", "));
+    }
+}
+
+/// Processor time by the names of threads that are still there.
+fn thread_times() -> BTreeMap<String, Duration> {
+    let mut times = BTreeMap::new();
+    for task in std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {
+        let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+        let name = stat.split(['(', ')']).nth(1).unwrap_or("").to_owned();
+        *times.entry(name).or_default() += ticks(&stat);
+    }
+    times
 }
 
 /// Processor time of this process, from the kernel's own count.
 fn cpu() -> Duration {
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    ticks(&std::fs::read_to_string("/proc/self/stat").unwrap_or_default())
+}
+
+fn ticks(stat: &str) -> Duration {
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or("").split_whitespace().collect();
     let ticks = |i: usize| fields.get(i).and_then(|f| f.parse::<u64>().ok()).unwrap_or(0);
     Duration::from_millis((ticks(11) + ticks(12)) * 10)
@@ -234,7 +263,7 @@ async fn life(tenants: u32, lanes: u32, backlog: u64, jobs: u64) -> StoreResult<
     drain(store.clone(), jobs / 256 * 256, at_once).await?;
     feeder.await.map_err(io)??;
     let what = format!("whole life, {tenants} tenants, {lanes} lanes, {backlog} pending");
-    meter.print(&what, jobs);
+    meter.print_threads(&what, jobs);
     Ok(())
 }
 

@@ -90,6 +90,7 @@ mod embedded_small {
         window_total: 10,
         delivery_cache_bytes: 3_000,
         page_cache_kib: 256,
+        listed_at_once: 2,
         dedup_bucket_keys: 100,
         reserve_bytes: 0,
     };

@@ -115,7 +115,7 @@ async fn deliver_all(store: &WorkingStore, clock: &ManualClock) -> HashSet<Deliv
 #[tokio::test]
 async fn a_damaged_index_of_pending_work_is_rebuilt_at_the_start() {
     let (dir, clock, ids) = filled().await;
-    damage(dir.path(), "pending");
+    damage(dir.path(), "waiting");
     let store = open(dir.path(), &clock);
     let sent = deliver_all(&store, &clock).await;
     assert_eq!(sent, ids.into_iter().collect());
@@ -126,7 +126,7 @@ async fn a_damaged_index_of_pending_work_is_rebuilt_at_the_start() {
 async fn a_damaged_index_touches_one_lane_while_the_store_runs() {
     let (dir, clock, ids) = filled().await;
     let store = open_small(dir.path(), &clock);
-    damage(dir.path(), "pending");
+    damage(dir.path(), "waiting");
     let sent = deliver_all(&store, &clock).await;
     // The page has a twelfth of the index, and its neighbours cannot shrink.
     assert!(sent.len() > ids.len() * 3 / 4, "only {} of {}", sent.len(), ids.len());
@@ -307,7 +307,7 @@ async fn a_repair_saves_what_is_not_on_the_damaged_pages_and_lists_the_rest() {
     drop(store);
     damage_at(dir.path(), "delivery", 1);
     damage_at(dir.path(), "message", 2);
-    damage_at(dir.path(), "pending", 3);
+    damage_at(dir.path(), "waiting", 3);
     assert!(!fsck::check(dir.path()).unwrap().is_empty());
     let report = fsck::repair(dir.path()).unwrap().expect("there is damage");
     assert!(report.rebuilt && !report.is_complete(), "{report:?}");

@@ -23,6 +23,7 @@ const SMALL: StoreOptions = StoreOptions {
     window_total: 10,
     delivery_cache_bytes: 3_000,
     page_cache_kib: 256,
+    listed_at_once: 20,
     dedup_bucket_keys: 100,
     reserve_bytes: 0,
 };

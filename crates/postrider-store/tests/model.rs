@@ -447,6 +447,7 @@ const SMALL: StoreOptions = StoreOptions {
     window_total: 6,
     delivery_cache_bytes: 4_000,
     page_cache_kib: 256,
+    listed_at_once: 3,
     dedup_bucket_keys: 3,
     reserve_bytes: 0,
 };

@@ -29,6 +29,7 @@ impl HeldDeliveries for EmbeddedStore {
             while let Some(after) = from {
                 let (some, next) = self
                     .run_task(move |writer| {
+                        writer.list_all_waiting()?;
                         writer.transact_surely(|writer| writer.hold_some(lane, after))
                     })
                     .await?;
@@ -59,6 +60,7 @@ impl HeldDeliveries for EmbeddedStore {
             while let Some(after) = from {
                 let (filter, start) = (filter.clone(), released);
                 let release = move |writer: &mut Writer| {
+                    writer.list_all_waiting()?;
                     writer.transact_surely(|writer| {
                         writer.release_some(lane, after, &filter, (start, rate_per_s))
                     })
@@ -163,8 +165,8 @@ impl Writer {
     /// The next waiting deliveries of a lane whose due time is before `before`.
     fn waiting_rows(&self, lane: u32, after: DueKey, before: i64) -> StoreResult<Vec<WaitingRow>> {
         let select = format!(
-            "{COLUMNS} INDEXED BY pending WHERE lane = ?1 AND due >= ?2 AND due < ?4 \
-             AND (due > ?2 OR seq > ?3) ORDER BY due, seq LIMIT ?5"
+            "{COLUMNS} WHERE seq IN (SELECT seq FROM waiting WHERE lane = ?1 AND due >= ?2 AND due < ?4 \
+             AND (due > ?2 OR seq > ?3) ORDER BY due, seq LIMIT ?5) ORDER BY due, seq"
         );
         let values = params![lane, after.0, after.1 as i64, before, CHUNK as i64];
         all_rows(&self.conn, &select, values, waiting_row)
@@ -182,6 +184,7 @@ impl Writer {
             "UPDATE delivery SET state = ?2, due = ?3, changed = ?4 WHERE seq = ?1",
             params![seq as i64, new.state.code(), new.due.0, new.changed.0],
         )?;
+        self.relist(seq, (lane, old.due.0), Some((lane, new.due.0)))?;
         let tenant = self.tenant_of(lane)?;
         let count = self.effects.counts_of(tenant);
         count.add(old.state, -1);

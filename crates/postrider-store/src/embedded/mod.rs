@@ -74,6 +74,8 @@ pub struct StoreOptions {
     pub delivery_cache_bytes: usize,
     /// The writer's page cache.
     pub page_cache_kib: u32,
+    /// Deliveries that are accepted before those that still wait are listed on disk.
+    pub listed_at_once: usize,
     /// The newest idempotency keys, which are in memory.
     pub dedup_bucket_keys: usize,
     /// Disk space that is kept back, so that accepted deliveries can be finished on a full disk; none if 0.
@@ -88,6 +90,7 @@ impl Default for StoreOptions {
             window_total: 400_000,
             delivery_cache_bytes: 32 << 20,
             page_cache_kib: 32 << 10,
+            listed_at_once: 8_192,
             dedup_bucket_keys: 114_688,
             reserve_bytes: 64 << 20,
         }

@@ -66,6 +66,7 @@ impl Writer {
             self.effects.release(dead.message, BodyRelease { holds: 0, pending: -1, ..dead.body });
         }
         self.list_if_neighbours_are(seq, expires.0)?;
+        self.list_waiting(dead.lane, (due.0, seq))?;
         let (lane, due, expires) = (dead.lane, due.0, expires.0);
         self.effects.replayed.push(ReplayedDelivery { lane, due, seq, expires });
         Ok(true)
@@ -172,6 +173,7 @@ impl Writer {
                     writer.put_mark(seq, DeliveryMark::default())?;
                 }
                 writer.effects.withdrawn.push((lane, due, seq));
+                writer.relist(seq, (lane, due), None)?;
                 let tenant = writer.cancel_one(lane, seq, state, now)?;
                 let count = writer.effects.counts_of(tenant);
                 count.bytes -= bytes;

@@ -13,7 +13,8 @@ use super::index::effects::BodyRelease;
 use super::requests::SharedRow as _;
 use super::sql::prelude::*;
 use super::sql::settle::SettleRow;
-use crate::progress::{DeliveryMark, HELD_MS};
+use super::sql::statement::is_local;
+use crate::progress::{DeliveryMark, is_held};
 
 const USUAL_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -124,18 +125,19 @@ impl Writer {
                 "SELECT d.state, l.tenant, coalesce(length(CAST(d.target AS BLOB)), 0) \
                  + coalesce(length(CAST(d.body AS BLOB)), 0), d.message, \
                  coalesce((SELECT length(CAST(m.content AS BLOB)) FROM message m \
-                 WHERE m.seq = d.message AND m.deliveries > 1), 0), d.due >= ?2 \
+                 WHERE m.seq = d.message AND m.deliveries > 1), 0), d.due, d.lane \
                  FROM delivery d JOIN lane l ON l.id = d.lane \
                  WHERE d.seq = ?1 AND d.due IS NOT NULL",
-                [seq as i64, HELD_MS],
+                [seq as i64],
                 |row| {
                     let (state, tenant): (u8, String) = (get(row, 0)?, get(row, 1)?);
                     let (bytes, shared): (i64, i64) = (get(row, 2)?, get(row, 4)?);
                     let shared = shared.unsigned_abs() as usize;
-                    Ok((state, tenant, bytes, unsigned(row, 3)?, shared, get::<bool>(row, 5)?))
+                    let key: (i64, u32) = (get(row, 5)?, get(row, 6)?);
+                    Ok((state, tenant, bytes, unsigned(row, 3)?, shared, key))
                 },
             )?;
-            let Some((state, tenant, bytes, message, shared, held)) = found else {
+            let Some((state, tenant, bytes, message, shared, (due, lane))) = found else {
                 return Ok(());
             };
             run(
@@ -145,6 +147,12 @@ impl Writer {
                 params![seq as i64, State::Failed.code(), DeadReason::Poison.code(), now.0],
             )?;
             run(&writer.conn, "INSERT OR IGNORE INTO dead_letter (seq) VALUES (?1)", [seq as i64])?;
+            // If it stays in the list, it is found to be final when it is read.
+            if let Err(error) = writer.relist(seq, (lane, due), None)
+                && !is_local(&error)
+            {
+                return Err(error);
+            }
             let tenant = TenantId(tenant.into());
             if let Some(&tenant) = writer.tenants.get(&tenant) {
                 let count = writer.effects.counts_of(tenant);
@@ -152,7 +160,7 @@ impl Writer {
                 count.add(State::Failed, 1);
                 count.add_dead(DeadReason::Poison, 1);
                 count.bytes -= bytes;
-                count.held -= i64::from(held);
+                count.held -= i64::from(is_held(Timestamp(due)));
                 if shared > 0 {
                     let body = BodyRelease { tenant, bytes: shared, holds: 0, pending: 1 };
                     writer.effects.release(message, body);

@@ -16,6 +16,7 @@ use super::folder::journal_of;
 use super::in_flight::InFlightLog;
 use super::index::{AfterSettle, MemoryIndex, UnreadLease};
 use super::problems::ProblemList;
+use super::sql::refill::ReadingAhead;
 use super::sql::scan::SkippedKeys;
 use super::sql::schema::open_reader;
 use crate::documents::DocumentSignal;
@@ -29,6 +30,7 @@ pub(crate) struct StoreShared {
     pub(crate) in_flight: InFlightLog,
     pub(crate) problems: ProblemList,
     pub(crate) failure: StoreFailure,
+    pub(crate) ahead: ReadingAhead,
     index: Mutex<MemoryIndex>,
     ids: Mutex<IdGenerator>,
     readers: Mutex<Vec<Connection>>,
@@ -62,6 +64,7 @@ impl StoreShared {
             in_flight,
             problems,
             failure: StoreFailure::default(),
+            ahead: ReadingAhead::default(),
             index: Mutex::new(index),
             ids: Mutex::new(ids),
             readers: Mutex::default(),

@@ -19,12 +19,13 @@ use super::receive::receive_within;
 use super::request_queue::RequestQueue;
 use super::requests::{SharedWrite, WriterRequest};
 use super::reserve::{self, DiskReserve};
-use super::shared::StoreShared;
+use super::shared::{REPAIR, StoreShared};
 use super::sql::counts::CountJournal;
 use super::sql::dedup::DedupStore;
 use super::sql::lanes::LaneNumbers;
 use super::sql::pack::PackingPosition;
 use super::sql::statement::{is_local, is_sync_failure, run, value};
+use super::sql::waiting::ListingPosition;
 
 /// Requests that are taken before a transaction.
 const TAKEN_AT_ONCE: usize = 1_024;
@@ -47,6 +48,11 @@ pub(crate) struct Writer {
     /// When to list expiries again.
     pub(crate) list_expiries_at: i64,
     pub(crate) packing: PackingPosition,
+    /// Every pending delivery before this sequence is in the table `waiting`.
+    pub(crate) listed_before: u64,
+    /// Arrivals after which that table is brought up to date.
+    pub(crate) listed_at_once: usize,
+    pub(crate) listing: ListingPosition,
     pub(crate) counts: CountJournal,
     /// After a failure: when to do the rest of the housekeeping again.
     chores_at: i64,
@@ -86,6 +92,9 @@ impl Writer {
             prune_from: 0,
             list_expiries_at: 0,
             packing: PackingPosition::default(),
+            listed_before: 0,
+            listed_at_once: 0,
+            listing: ListingPosition::default(),
             counts,
             chores_at: 0,
             reserve,
@@ -136,6 +145,9 @@ impl Writer {
     fn shut_down(&mut self) {
         self.shared.in_flight.end();
         self.shared.close_readers();
+        if let Err(error) = self.list_all_waiting() {
+            tracing::warn!(%error, "the next start lists the waiting deliveries");
+        }
         let saved = self.transact_surely(|writer| {
             writer.save_last_id()?;
             writer.save_time()?;
@@ -307,13 +319,17 @@ impl Writer {
                 index.tenants.set(tenant as usize, totals);
             }
         }
+        self.listing.arrived(effects.arrivals.len() + effects.replayed.len());
         let mut arrivals = effects.arrivals.into_iter().peekable();
         while arrivals.peek().is_some() {
             let mut index = self.shared.index();
             for delivery in arrivals.by_ref().take(APPLIED_AT_ONCE) {
                 index.expiry.add(delivery.seq, delivery.expires.0);
                 index.add(delivery.lane, (delivery.progress.due.0, delivery.seq), now.0);
-                index.cache.put(delivery, now.0);
+                // What waits behind many others is read when its turn comes.
+                if index.lanes.is_next(delivery.lane, (delivery.progress.due.0, delivery.seq)) {
+                    index.cache.put(delivery, now.0);
+                }
             }
         }
         for some in effects.settling.chunks(APPLIED_AT_ONCE) {
@@ -412,6 +428,12 @@ impl Writer {
             self.chores_at = (now + CHORES_PAUSE).0;
             false
         });
+        if let Err(error) = self.list_some_waiting() {
+            let what =
+                format!("the list of waiting deliveries cannot be written ({error}); {REPAIR}");
+            self.shared.problems.report("index_damaged", now, what);
+            self.chores_at = (now + CHORES_PAUSE).0;
+        }
         let adding = self.add_up_counts().unwrap_or_else(|error| {
             tracing::warn!(%error, "counts could not be added up; will try again");
             self.chores_at = (now + CHORES_PAUSE).0;

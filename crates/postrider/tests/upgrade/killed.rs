@@ -94,6 +94,7 @@ fn killed_again_and_again_during_the_upgrade_a_folder_loses_nothing() {
     let conn = Connection::open(old.path().join("postrider.db")).unwrap();
     let one = |query: &str| -> i64 { conn.query_row(query, [], |row| row.get(0)).unwrap() };
     assert_eq!(one("SELECT count(*) FROM expiry"), before.2, "every pending delivery is listed");
+    assert_eq!(one("SELECT count(*) FROM waiting"), before.2, "also by its lane");
     let wrong = "SELECT count(*) FROM message WHERE deliveries > 1 AND pending <> (SELECT count(*) \
                  FROM delivery d WHERE d.message = message.seq AND d.due IS NOT NULL \
                  AND d.seq > message.seq AND d.seq <= message.seq + message.deliveries)";

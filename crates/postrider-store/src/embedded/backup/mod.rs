@@ -34,6 +34,8 @@ const STEP_PAGES: i32 = 4096;
 const PAGE: u64 = 4096;
 /// The first layout in which sums may lack changes.
 const COUNT_CHANGES_SINCE: u32 = 6;
+/// The first layout with the table `waiting`.
+const WAITING_SINCE: u32 = 7;
 /// The copy until it is complete.
 const UNFINISHED: &str = "postrider.db.new";
 
@@ -149,10 +151,16 @@ fn copy_snapshot(
 
 /// Messages and pending deliveries, of all tenants.
 fn counts(conn: &Connection, layout: u32) -> StoreResult<(u64, u64)> {
-    let select = "SELECT coalesce(sum(json_extract(counts, '$.messages')), 0), (SELECT count(*) \
-                  FROM delivery INDEXED BY pending WHERE due IS NOT NULL) FROM tenant";
-    let found = all_rows(conn, select, [], |row| Ok((get::<i64>(row, 0)?, get::<i64>(row, 1)?)))?;
-    let (mut messages, pending) = found.first().copied().unwrap_or_default();
+    let select = "SELECT coalesce(sum(json_extract(counts, '$.messages')), 0) FROM tenant";
+    let mut messages: i64 = value(conn, select, [])?.unwrap_or(0);
+    let select = match layout >= WAITING_SINCE {
+        true => {
+            "SELECT (SELECT count(*) FROM waiting) + (SELECT count(*) FROM delivery WHERE due IS NOT NULL \
+             AND seq >= (SELECT value FROM meta WHERE key = 'listed'))"
+        }
+        false => "SELECT count(*) FROM delivery INDEXED BY pending WHERE due IS NOT NULL",
+    };
+    let pending: i64 = value(conn, select, [])?.unwrap_or(0);
     if layout >= COUNT_CHANGES_SINCE {
         // What is not in the sums of the tenants yet.
         let select = "SELECT coalesce(sum(json_extract(e.value, '$[1].m')), 0) \

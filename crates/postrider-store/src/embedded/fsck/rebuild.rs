@@ -30,8 +30,9 @@ pub(super) fn rebuild(
         }
     }
     count(&new)?;
-    // The next start lists all expiries, and the next prune looks at all deliveries.
-    let positions = "DELETE FROM meta WHERE key IN ('swept', 'young', 'packed', 'pruned')";
+    // The next start lists all expiries and all that waits, and the next prune looks at all deliveries.
+    let positions =
+        "DELETE FROM meta WHERE key IN ('swept', 'young', 'packed', 'pruned', 'listed')";
     new.execute_batch(positions).map_err(sql)?;
     new.execute_batch("PRAGMA journal_mode = DELETE").map_err(sql)?;
     new.close().map_err(|(_, error)| sql(error))

@@ -23,6 +23,23 @@ impl DeliveryCache {
 
     pub(crate) fn put(&mut self, delivery: Arc<StoredDelivery>, now: i64) {
         let bytes = delivery.bytes();
+        if !self.make_room(bytes, now) {
+            return;
+        }
+        self.arrivals.push_back((now, delivery.seq));
+        self.bytes += bytes;
+        if let Some(old) = self.deliveries.insert(delivery.seq, delivery) {
+            self.bytes -= old.bytes();
+        }
+    }
+
+    /// How many bytes may be read ahead in one go.
+    pub(crate) fn ahead_bytes(&self) -> usize {
+        self.limit / 16
+    }
+
+    /// Drops deliveries that had their room for long. False if so many bytes still do not fit in.
+    pub(crate) fn make_room(&mut self, bytes: usize, now: i64) -> bool {
         while self.bytes + bytes > self.limit
             || self.arrivals.len() > 4 * self.deliveries.len() + 1024
         {
@@ -34,14 +51,7 @@ impl DeliveryCache {
             self.arrivals.pop_front();
             self.take(seq);
         }
-        if self.bytes + bytes > self.limit {
-            return;
-        }
-        self.arrivals.push_back((now, delivery.seq));
-        self.bytes += bytes;
-        if let Some(old) = self.deliveries.insert(delivery.seq, delivery) {
-            self.bytes -= old.bytes();
-        }
+        self.bytes + bytes <= self.limit
     }
 
     pub(crate) fn take(&mut self, seq: u64) -> Option<Arc<StoredDelivery>> {

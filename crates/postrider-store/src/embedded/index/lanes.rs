@@ -100,6 +100,11 @@ impl LaneWindows {
         self.relist(lane);
     }
 
+    /// Whether a delivery waits among the next ones of its lane.
+    pub(crate) fn is_next(&self, lane: u32, key: DueKey) -> bool {
+        self.active.get(&lane).is_some_and(|entry| entry.window.contains(&key))
+    }
+
     /// Takes what is due, in order: it is in flight then.
     pub(crate) fn take_due(&mut self, lane: u32, now: i64, max: usize) -> DueKeys {
         let mut taken = DueKeys::default();

@@ -12,6 +12,7 @@ mod hand_over;
 mod lane_names;
 pub(crate) mod lanes;
 mod quarantine;
+pub(crate) mod recent;
 mod repeats;
 mod suspects;
 
@@ -34,6 +35,7 @@ use counts::TenantTable;
 use delivery::{AddressFlags, StoredDelivery};
 use expiry::ExpiryIndex;
 use lanes::{DueKey, LaneWindows, WindowLimits};
+use recent::RecentDeliveries;
 use suspects::CrashSuspects;
 
 #[derive(Default)]
@@ -59,6 +61,7 @@ pub(crate) struct MemoryIndex {
     has_new_work: bool,
     pub(crate) oldest: OldestPending,
     pub(crate) expiry: ExpiryIndex,
+    pub(crate) recent: RecentDeliveries,
     /// Deliveries that cannot be read or settled at present.
     quarantined: HashSet<u64>,
     suspects: CrashSuspects,
@@ -158,6 +161,7 @@ impl MemoryIndex {
     /// Adds a delivery that waits: new, or to be tried again.
     pub(crate) fn add(&mut self, lane: u32, key: DueKey, now: i64) {
         self.lanes.add(lane, key);
+        self.recent.add(lane, key);
         self.has_new_work |= key.0 <= now && !self.lanes.suspended.contains(lane);
     }
 
@@ -266,6 +270,16 @@ impl MemoryIndex {
     /// The lane of a leased delivery.
     pub(crate) fn lane_of(&self, seq: u64) -> Option<Arc<LaneKey>> {
         self.lane_key(self.leases.get(&seq)?.lane).cloned()
+    }
+
+    /// Takes in a delivery that was read ahead, if it still waits as it was read and will be leased soon.
+    pub(crate) fn read_ahead(&mut self, delivery: StoredDelivery, now: i64) -> bool {
+        let key = (delivery.progress.due.0, delivery.seq);
+        let is_next = self.lanes.is_next(delivery.lane, key);
+        if is_next {
+            self.cache.put(Arc::new(delivery), now);
+        }
+        is_next
     }
 
     /// Completes a lease with what was read from disk. `None` if the lease ended meanwhile.
@@ -403,9 +417,15 @@ impl MemoryIndex {
         }
         self.lanes.end_flight(lease.lane);
         match after {
-            AfterSettle::Final => self.expiry.remove(seq),
+            AfterSettle::Final => {
+                self.expiry.remove(seq);
+                self.recent.remove(lease.lane, seq);
+            }
             AfterSettle::Due(due) => self.add(lease.lane, (due, seq), now),
-            AfterSettle::Moved { lane, due } => self.add(lane, (due, seq), now),
+            AfterSettle::Moved { lane, due } => {
+                self.recent.remove(lease.lane, seq);
+                self.add(lane, (due, seq), now);
+            }
         }
         self.end_suspect(seq, now);
     }
@@ -443,6 +463,7 @@ impl MemoryIndex {
             Entry::Vacant(_) => None,
         };
         self.lanes.withdraw(lane, (due, seq), returned_at);
+        self.recent.remove(lane, seq);
         self.cache.take(seq);
         true
     }

@@ -21,3 +21,4 @@ pub(crate) mod settle;
 pub(crate) mod statement;
 pub(crate) mod strikes;
 pub(crate) mod upgrade;
+pub(crate) mod waiting;

@@ -1,5 +1,4 @@
-//! Opens the database and fills the index in memory. Reads the SQL index of pending deliveries, never their
-//! rows.
+//! Opens the database and fills the index in memory. Reads the list of waiting deliveries, not their rows.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -25,6 +24,7 @@ use crate::embedded::sql::dedup::DedupStore;
 use crate::embedded::sql::lanes::LaneNumbers;
 use crate::embedded::sql::schema::open_writer;
 use crate::embedded::sql::strikes::{self, tenant_and_hash};
+use crate::embedded::sql::waiting::{list_at_start, make_list_anew};
 use crate::embedded::sql::{documents, expiry, marks};
 use crate::ids::IdGenerator;
 
@@ -58,7 +58,8 @@ pub(crate) fn open(
     strikes::load(&conn, &mut index, &problems, now)?;
     marks::count_crash(&conn, &InFlightLog::read_left(&folder.file(IN_FLIGHT)))?;
     marks::load(&conn, &mut index)?;
-    index.oldest.seq = load_pending(&conn, &mut index, &problems, now)?.min(last_id);
+    index.oldest.seq = load_pending(&conn, &mut index, last_id, &problems, now)?.min(last_id);
+    index.recent.listed_before = last_id + 1;
     index.expiry = expiry::load(&conn, last_id)?;
     let dedup = DedupStore::load(&conn, options.dedup_bucket_keys, now, &problems)?;
     let ids = IdGenerator::above(last_id);
@@ -70,6 +71,8 @@ pub(crate) fn open(
     let mut writer = Writer::new(conn, shared, (lanes, dedup, counts), checkpointer, reserve, run);
     let pruned = value::<i64>(&writer.conn, "SELECT value FROM meta WHERE key = 'pruned'", [])?;
     writer.prune_from = pruned.unwrap_or(0) as u64;
+    writer.listed_before = last_id + 1;
+    writer.listed_at_once = options.listed_at_once;
     writer.restore_reserve();
     Ok((writer, checkpoints))
 }
@@ -155,24 +158,25 @@ pub(crate) fn from_both_ends(
     Ok(())
 }
 
-/// Finds where each lane starts and how deep it is, by one pass over the index of pending deliveries. Makes
-/// the index anew if it is damaged. Returns the oldest of them.
+/// Finds where each lane starts and how deep it is, by one pass over the list of waiting deliveries. Makes the
+/// list anew if it is damaged. Returns the oldest of them.
 fn load_pending(
     conn: &Connection,
     index: &mut MemoryIndex,
+    last_id: u64,
     problems: &ProblemList,
     now: Timestamp,
 ) -> StoreResult<u64> {
-    let error = match read_pending(conn) {
+    let listed = list_at_start(conn, last_id, problems, now).and_then(|()| read_pending(conn));
+    let error = match listed {
         Ok(lanes) => return Ok(load_depths(index, lanes)),
         Err(error) if is_local(&error) => error,
         Err(error) => return Err(error),
     };
-    tracing::error!(%error, "the index of pending deliveries is damaged; it is made anew");
-    match rebuild_pending(conn) {
+    match make_list_anew(conn, last_id, problems, now, &error) {
         Ok(()) => return Ok(load_depths(index, read_pending(conn)?)),
         Err(error) if is_local(&error) => {
-            let what = format!("the index of pending deliveries is damaged ({error}); {REPAIR}");
+            let what = format!("the list of waiting deliveries is damaged ({error}); {REPAIR}");
             problems.report("index_damaged", now, what);
         }
         Err(error) => return Err(error),
@@ -184,8 +188,7 @@ fn load_pending(
 type PendingLane = (u32, i64, u64, u64);
 
 fn read_pending(conn: &Connection) -> StoreResult<Vec<PendingLane>> {
-    let select = "SELECT lane, min(due), count(*), min(seq) FROM delivery INDEXED BY pending \
-                  WHERE due IS NOT NULL GROUP BY lane";
+    let select = "SELECT lane, min(due), count(*), min(seq) FROM waiting GROUP BY lane";
     all_rows(conn, select, [], |row| {
         Ok((get(row, 0)?, get(row, 1)?, unsigned(row, 2)?, unsigned(row, 3)?))
     })
@@ -200,25 +203,10 @@ fn load_depths(index: &mut MemoryIndex, lanes: Vec<PendingLane>) -> u64 {
     oldest
 }
 
-/// A new index takes the name of the damaged one, whose pages are lost: they cannot be freed unread.
-fn rebuild_pending(conn: &Connection) -> StoreResult<()> {
-    let script = "PRAGMA writable_schema = ON; BEGIN IMMEDIATE; \
-                  CREATE INDEX pending_new ON delivery (lane, due) WHERE due IS NOT NULL; \
-                  DELETE FROM sqlite_schema WHERE type = 'index' AND name = 'pending'; \
-                  UPDATE sqlite_schema SET name = 'pending', \
-                  sql = replace(sql, 'pending_new', 'pending') WHERE name = 'pending_new'; COMMIT";
-    let done = conn.execute_batch(script).map_err(sql);
-    if done.is_err() && !conn.is_autocommit() {
-        conn.execute_batch("ROLLBACK").map_err(sql)?;
-    }
-    conn.execute_batch("PRAGMA writable_schema = RESET").map_err(sql)?;
-    done
-}
-
 /// Every lane is loaded, those that can be read with their depth.
 fn load_lane_by_lane(conn: &Connection, index: &mut MemoryIndex) -> u64 {
-    let select = "SELECT min(due), count(*), min(seq) FROM delivery INDEXED BY pending \
-                  WHERE due IS NOT NULL AND lane = ?1 HAVING count(*) > 0";
+    let select = "SELECT min(due), count(*), min(seq) FROM waiting WHERE lane = ?1 \
+                  HAVING count(*) > 0";
     let mut oldest = u64::MAX;
     for lane in 0..index.lane_numbers_end() {
         let found = first_row(conn, select, [lane], |row| {

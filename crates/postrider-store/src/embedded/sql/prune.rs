@@ -200,11 +200,7 @@ impl Writer {
     /// Neighbours are deleted by one statement.
     fn delete_rows(&mut self, old: &[FinishedRow]) -> StoreResult<()> {
         for run_of_rows in old.chunk_by(|row, next| row.run == next.run) {
-            let [first, .., last] = run_of_rows else {
-                run_of_rows.iter().try_for_each(|row| self.delete_between(row, row, 1))?;
-                continue;
-            };
-            self.delete_between(first, last, run_of_rows.len())?;
+            self.delete_neighbours(run_of_rows)?;
         }
         for row in old {
             let tenant = self.tenant_of(row.lane)?;
@@ -214,28 +210,51 @@ impl Writer {
         Ok(())
     }
 
-    fn delete_between(
-        &mut self,
-        first: &FinishedRow,
-        last: &FinishedRow,
-        count: usize,
-    ) -> StoreResult<()> {
+    fn delete_neighbours(&mut self, rows: &[FinishedRow]) -> StoreResult<()> {
+        let (Some(first), Some(last)) = (rows.first(), rows.last()) else { return Ok(()) };
         let delete = "DELETE FROM delivery WHERE seq BETWEEN ?1 AND ?2";
         let deleted = run(&self.conn, delete, [first.seq as i64, last.seq as i64])?;
-        if deleted != count {
+        if deleted != rows.len() {
             return Err(damaged("old deliveries are not those that were read"));
         }
-        let delete = "DELETE FROM message WHERE seq BETWEEN ?1 AND ?2 AND NOT EXISTS \
+        self.delete_inner_messages(rows, (first.message, last.message))?;
+        self.delete_message_if_empty(first.message)?;
+        if last.message != first.message {
+            self.delete_message_if_empty(last.message)?;
+        }
+        Ok(())
+    }
+
+    /// The messages between the first and the last one have no other deliveries than these.
+    fn delete_inner_messages(
+        &mut self,
+        rows: &[FinishedRow],
+        (first, last): (u64, u64),
+    ) -> StoreResult<()> {
+        let inner = rows.chunk_by(|row, next| row.message == next.message);
+        let inner = inner.filter_map(|of_one| of_one.first());
+        let mut count = 0;
+        for row in inner.filter(|row| row.message > first && row.message < last) {
+            let tenant = self.tenant_of(row.lane)?;
+            self.effects.counts_of(tenant).messages -= 1;
+            count += 1;
+        }
+        let delete = "DELETE FROM message WHERE seq > ?1 AND seq < ?2";
+        match run(&self.conn, delete, [first as i64, last as i64])? == count {
+            true => Ok(()),
+            false => Err(damaged("the messages of old deliveries")),
+        }
+    }
+
+    fn delete_message_if_empty(&mut self, message: u64) -> StoreResult<()> {
+        let delete = "DELETE FROM message WHERE seq = ?1 AND NOT EXISTS \
                       (SELECT 1 FROM delivery d WHERE d.seq > message.seq \
                       AND d.seq <= message.seq + message.deliveries) RETURNING tenant";
-        let bounds = [first.message as i64, last.message as i64];
-        let tenants = all_rows(&self.conn, delete, bounds, |row| {
-            let name = TenantId(get::<String>(row, 0)?.into());
-            self.tenant_number(&name)
-        })?;
-        for tenant in tenants {
-            self.effects.counts_of(tenant).messages -= 1;
-        }
+        let Some(name) = value::<String>(&self.conn, delete, [message as i64])? else {
+            return Ok(());
+        };
+        let tenant = self.tenant_number(&TenantId(name.into()))?;
+        self.effects.counts_of(tenant).messages -= 1;
         Ok(())
     }
 

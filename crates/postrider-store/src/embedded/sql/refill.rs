@@ -1,6 +1,8 @@
 //! Reads deliveries from disk that are not in memory: the next entries of a lane, and what a lease needs.
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use postrider_core::ports::store::StoreError;
@@ -15,12 +17,20 @@ use crate::embedded::index::delivery::{AddressFlags, StoredDelivery};
 use crate::embedded::index::lanes::DueKey;
 use crate::embedded::shared::{REPAIR, StoreShared};
 
+/// A lease that lacks fewer deliveries reads only these.
+const AHEAD_MIN: usize = 4;
+/// Rows that are read ahead in one go.
+const AHEAD_ROWS: usize = 1_024;
+/// Deliveries that are put into memory before others may use it again.
+const AHEAD_AT_ONCE: usize = 128;
+/// Reads without reading ahead, after it was of little use.
+const AHEAD_PAUSE: u32 = 64;
 /// A lane that cannot be read is left alone for so long.
 const UNREADABLE_PAUSE: Duration = Duration::from_secs(60);
 
-const SAME_DUE: &str = "SELECT due, seq FROM delivery INDEXED BY pending \
+const SAME_DUE: &str = "SELECT due, seq FROM waiting \
                         WHERE lane = ?1 AND due = ?2 AND seq >= ?3 ORDER BY seq LIMIT ?4";
-const LATER_DUE: &str = "SELECT due, seq FROM delivery INDEXED BY pending \
+const LATER_DUE: &str = "SELECT due, seq FROM waiting \
                          WHERE lane = ?1 AND due > ?2 AND ?3 IS NOT NULL ORDER BY due, seq LIMIT ?4";
 
 impl Writer {
@@ -48,9 +58,20 @@ impl Writer {
                 self.shared.index().lanes.refill_failed(lane);
                 return Ok(());
             };
-            let WaitingKeys { keys, horizon } = self.waiting(lane, from, limit)?;
+            let WaitingKeys { mut keys, mut horizon } = self.waiting(lane, from, limit)?;
             let mut guard = self.shared.index();
             let index = &mut *guard;
+            // Also what is not listed on disk yet.
+            let known = keys.len();
+            let is_next = |key: &DueKey| horizon.is_none_or(|horizon| *key < horizon);
+            keys.extend(index.recent.of_lane(lane, from).filter(is_next));
+            if keys.len() > known {
+                keys.sort_unstable();
+                if keys.len() > limit {
+                    horizon = keys.get(limit).copied();
+                    keys.truncate(limit);
+                }
+            }
             let free: Vec<_> = keys.into_iter().filter(|key| !index.is_tracked(key.1)).collect();
             if index.lanes.refill(lane, from, free.into_iter(), horizon) {
                 return Ok(());
@@ -125,8 +146,13 @@ pub(crate) fn read_deliveries(
         (index.has_gone(), index.has_struck())
     };
     let mut reader = DeliveryReader::new(conn);
+    let mut ahead = read_ahead(&mut reader, shared, wanted);
     let mut read = |seq| {
-        let Some(delivery) = reader.read(seq)? else { return Ok(None) };
+        let delivery = match ahead.remove(&seq) {
+            None => reader.read(seq)?,
+            known => known,
+        };
+        let Some(delivery) = delivery else { return Ok(None) };
         let tenant = &delivery.message.tenant;
         let struck = has_struck && shared.index().may_be_struck(tenant, delivery.hash);
         let strikes = if struck { strikes_of(conn, tenant, delivery.hash)? } else { Vec::new() };
@@ -134,6 +160,72 @@ pub(crate) fn read_deliveries(
         Ok(Some((Arc::new(delivery), flags)))
     };
     wanted.iter().map(|unread| read(unread.seq)).collect()
+}
+
+/// Lanes mostly take turns, so deliveries are leased about in the order in which they were accepted, whatever their
+/// lane: reads on where the last such read ended, as far as memory has room. Returns those that are wanted now.
+fn read_ahead(
+    reader: &mut DeliveryReader<'_>,
+    shared: &StoreShared,
+    wanted: &[UnreadLease],
+) -> HashMap<u64, StoredDelivery> {
+    let Some(from) = shared.ahead.start(wanted) else { return HashMap::new() };
+    let bytes = {
+        let cache = &mut shared.index().cache;
+        let bytes = cache.ahead_bytes();
+        if !cache.make_room(bytes, shared.now().0) {
+            return HashMap::new();
+        }
+        bytes
+    };
+    let (read, end) = reader.read_from(from, AHEAD_ROWS, bytes);
+    let (count, now) = (read.len(), shared.now().0);
+    let wanted: HashSet<u64> = wanted.iter().map(|unread| unread.seq).collect();
+    let (now_wanted, others): (Vec<_>, Vec<_>) =
+        read.into_iter().partition(|delivery| wanted.contains(&delivery.seq));
+    let mut used = now_wanted.len();
+    let mut others = others.into_iter().peekable();
+    while others.peek().is_some() {
+        let mut index = shared.index();
+        let some = others.by_ref().take(AHEAD_AT_ONCE);
+        used += some.filter_map(|other| index.read_ahead(other, now).then_some(())).count();
+    }
+    shared.ahead.ended(end, count, used);
+    now_wanted.into_iter().map(|delivery| (delivery.seq, delivery)).collect()
+}
+
+/// Where to read ahead, and whether that is worth it at present.
+#[derive(Debug, Default)]
+pub(crate) struct ReadingAhead {
+    /// The end of the last read.
+    end: AtomicU64,
+    /// Reads that are left until it is tried again.
+    pause: AtomicU32,
+}
+
+impl ReadingAhead {
+    /// `None` if what is wanted was passed already, or is little.
+    fn start(&self, wanted: &[UnreadLease]) -> Option<u64> {
+        let end = self.end.load(Ordering::Relaxed);
+        let new = || wanted.iter().map(|unread| unread.seq).filter(|seq| *seq >= end);
+        if new().count() < AHEAD_MIN {
+            return None;
+        }
+        let less = |left: u32| left.checked_sub(1);
+        if self.pause.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok() {
+            return None;
+        }
+        if end == 0 { new().min() } else { Some(end) }
+    }
+
+    /// So many waiting deliveries were read, and so many of them will be leased soon. Begins elsewhere if there was
+    /// none, and pauses if little was of use.
+    fn ended(&self, end: u64, read: usize, used: usize) {
+        self.end.store(if read == 0 { 0 } else { end }, Ordering::Relaxed);
+        if used * 4 < read {
+            self.pause.store(AHEAD_PAUSE, Ordering::Relaxed);
+        }
+    }
 }
 
 fn is_gone(conn: &Connection, delivery: &StoredDelivery) -> StoreResult<bool> {

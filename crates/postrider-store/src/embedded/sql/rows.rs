@@ -90,10 +90,23 @@ pub(crate) const DELIVERY: &str = "SELECT d.seq, d.tail, d.message, m.tail AS me
      d.log, d.reason IS NOT NULL AND NOT EXISTS (SELECT 1 FROM dead_letter l WHERE l.seq = d.seq) \
      AS discarded FROM delivery d JOIN message m ON m.seq = d.message";
 
-/// The columns of a [`StoredDelivery`], in the order in which [`DeliveryReader`] reads them.
-const STORED_DELIVERY: &str = "SELECT tail, message, lane, state, due, attempts, tries, last_delay_ms, expires, \
-                   changed, hash, address_since, retry, log, target, body, alternatives FROM delivery \
-                   WHERE seq = ?1 AND due IS NOT NULL";
+/// The columns of a [`StoredDelivery`] and its message, in the order in which [`DeliveryReader`] reads them. A content
+/// that deliveries share is read once, on its own.
+macro_rules! stored_delivery {
+    ($which:literal) => {
+        concat!(
+            "SELECT d.due, d.seq, d.tail, d.message, d.lane, d.state, d.attempts, d.tries, d.last_delay_ms, \
+             d.expires, d.changed, d.hash, d.address_since, d.retry, d.log, d.target, d.body, d.alternatives, \
+             m.deliveries, m.tail, m.tenant, m.class, m.expires, m.ttl_s, m.envelope \
+             FROM delivery d CROSS JOIN message m ON m.seq = d.message WHERE ",
+            $which
+        )
+    };
+}
+const ONE: &str = stored_delivery!("d.seq = ?1 AND d.due IS NOT NULL");
+const FROM: &str = stored_delivery!("d.seq >= ?1 ORDER BY d.seq LIMIT ?2");
+/// Where the columns of the message begin.
+const MESSAGE_COLUMNS: usize = 18;
 
 /// Reads deliveries; a message that several of them share is read once.
 pub(crate) struct DeliveryReader<'a> {
@@ -108,58 +121,104 @@ impl<'a> DeliveryReader<'a> {
 
     /// `None` if the delivery is not waiting any more.
     pub(crate) fn read(&mut self, seq: u64) -> StoreResult<Option<StoredDelivery>> {
-        first_row(self.conn, STORED_DELIVERY, [seq as i64], |row| self.stored(row, seq))
+        let found = first_row(self.conn, ONE, [seq as i64], |row| self.stored(row))?;
+        if found.is_none() && self.lacks_message(seq)? {
+            return Err(damaged("a delivery has no message"));
+        }
+        Ok(found)
     }
 
-    fn stored(&mut self, row: &Row<'_>, seq: u64) -> StoreResult<StoredDelivery> {
+    fn lacks_message(&self, seq: u64) -> StoreResult<bool> {
+        let select = "SELECT 1 FROM delivery WHERE seq = ?1 AND due IS NOT NULL";
+        Ok(value::<i64>(self.conn, select, [seq as i64])?.is_some())
+    }
+
+    /// Reads on from a sequence, over so many deliveries, until they have so many bytes. Returns those that wait.
+    /// Ends early at one that cannot be read. Also returns where it ended.
+    pub(crate) fn read_from(
+        &mut self,
+        seq: u64,
+        rows: usize,
+        bytes: usize,
+    ) -> (Vec<StoredDelivery>, u64) {
+        let (mut found, mut end) = (Vec::new(), seq);
+        let mut left = bytes;
+        let mut read = || -> StoreResult<()> {
+            let mut statement = self.conn.prepare_cached(FROM).map_err(sql)?;
+            let mut all = statement.query([seq as i64, rows as i64]).map_err(sql)?;
+            while let Some(row) = all.next().map_err(sql)? {
+                end = unsigned(row, 1)? + 1;
+                if get::<Option<i64>>(row, 0)?.is_none() {
+                    continue;
+                }
+                let delivery = self.stored(row)?;
+                let size = delivery.bytes();
+                found.push(delivery);
+                if size >= left {
+                    break;
+                }
+                left -= size;
+            }
+            Ok(())
+        };
+        // What is not read here is read when it is leased, and its errors are found then.
+        let _ = read();
+        (found, end)
+    }
+
+    fn stored(&mut self, row: &Row<'_>) -> StoreResult<StoredDelivery> {
         let text = |column: usize| get::<Option<String>>(row, column);
         let number = |column: usize| get::<i64>(row, column);
-        let (message, siblings) = self.message(number(1)? as u64, text(15)?)?;
-        let target = row.get_ref(14).map_err(sql)?.as_str_or_null().map_err(damaged)?;
+        let (message, siblings) = self.message(row)?;
+        let target = row.get_ref(15).map_err(sql)?.as_str_or_null().map_err(damaged)?;
         let target = target.ok_or_else(|| damaged("a waiting delivery has no address"))?;
-        let since = get::<Option<i64>>(row, 11)?;
-        let state = State::from_code(get(row, 3)?);
+        let since = get::<Option<i64>>(row, 12)?;
+        let state = State::from_code(get(row, 5)?);
         let progress = StoredProgress {
             state: state.ok_or_else(|| damaged("a delivery's state"))?,
             reason: None,
-            due: Timestamp(number(4)?),
-            attempts: get(row, 5)?,
-            tries: get(row, 6)?,
-            last_delay: Duration::from_millis(number(7)?.unsigned_abs()),
-            changed: Timestamp(number(9)?),
+            due: Timestamp(number(0)?),
+            attempts: get(row, 6)?,
+            tries: get(row, 7)?,
+            last_delay: Duration::from_millis(number(8)?.unsigned_abs()),
+            changed: Timestamp(number(10)?),
         };
         Ok(StoredDelivery {
-            seq,
-            tail: number(0)? as u64,
-            lane: get(row, 2)?,
+            seq: unsigned(row, 1)?,
+            tail: number(2)? as u64,
+            lane: get(row, 4)?,
             message,
             siblings,
             target: Arc::new(stored_target(target, "a delivery's address")?),
             target_bytes: target.len(),
-            hash: AddressHash(get(row, 10)?),
+            hash: AddressHash(get(row, 11)?),
             address_since: since.map(Timestamp),
-            expires: Timestamp(number(8)?),
-            retry: text(12)?.map(|retry| parse(&retry, "a delivery's retry policy")).transpose()?,
+            expires: Timestamp(number(9)?),
+            retry: text(13)?.map(|retry| parse(&retry, "a delivery's retry policy")).transpose()?,
             progress,
-            log: text(13)?.map(Into::into),
-            alternatives: text(16)?
+            log: text(14)?.map(Into::into),
+            alternatives: text(17)?
                 .map_or(Ok(Vec::new()), |list| parse(&list, "a delivery's other addresses"))?,
         })
     }
 
-    fn message(&mut self, seq: u64, body: Option<String>) -> StoreResult<(Arc<Message>, u32)> {
+    /// The message of a row, and how many deliveries it has.
+    fn message(&mut self, row: &Row<'_>) -> StoreResult<(Arc<Message>, u32)> {
+        let (seq, deliveries) = (unsigned(row, 3)?, get(row, MESSAGE_COLUMNS)?);
         if let Some(known) = self.messages.get(&seq) {
             return Ok(known.clone());
         }
-        let found = message(self.conn, seq)?.ok_or_else(|| damaged("a delivery has no message"))?;
-        let mut message = found.message;
-        if let Some(body) = body.or(found.content) {
-            message.content = body.into();
-        } else {
-            return Err(damaged("a waiting delivery has no content"));
-        }
-        let read = (Arc::new(message), found.deliveries);
-        if found.deliveries > 1 {
+        let content = match row.get_ref(16).map_err(sql)?.as_str_or_null().map_err(damaged)? {
+            Some(body) => Some(body.into()),
+            None => {
+                let select = "SELECT content FROM message WHERE seq = ?1";
+                value::<Option<String>>(self.conn, select, [seq as i64])?.flatten().map(Into::into)
+            }
+        };
+        let content = content.ok_or_else(|| damaged("a waiting delivery has no content"))?;
+        let message = Message { content, ..message_columns(row, MESSAGE_COLUMNS + 1, seq)? };
+        let read = (Arc::new(message), deliveries);
+        if deliveries > 1 {
             self.messages.insert(seq, read.clone());
         }
         Ok(read)
@@ -181,25 +240,29 @@ pub(crate) fn message(conn: &Connection, seq: u64) -> StoreResult<Option<Message
 }
 
 fn message_row(row: &Row<'_>, seq: u64) -> StoreResult<MessageRow> {
+    let (deliveries, content) = (get(row, 6)?, get(row, 7)?);
+    Ok(MessageRow { message: message_columns(row, 0, seq)?, deliveries, content })
+}
+
+/// A message with empty content, whose columns begin at `at`.
+fn message_columns(row: &Row<'_>, at: usize, seq: u64) -> StoreResult<Message> {
     let text = |column: usize| -> StoreResult<&str> {
-        row.get_ref(column).map_err(sql)?.as_str().map_err(damaged)
+        row.get_ref(at + column).map_err(sql)?.as_str().map_err(damaged)
     };
-    let number = |column: usize| get::<i64>(row, column);
+    let number = |column: usize| get::<i64>(row, at + column);
     let id = MessageId(from_order_key(seq, number(0)? as u64));
-    let envelope = row.get_ref(5).map_err(sql)?.as_str_or_null().map_err(damaged)?;
-    let message = Message {
+    let envelope = row.get_ref(at + 5).map_err(sql)?.as_str_or_null().map_err(damaged)?;
+    Ok(Message {
         id,
         tenant: TenantId(text(1)?.into()),
         class: text(2)?.into(),
         created_at: id.created_at(),
         expires_at: Timestamp(number(3)?),
-        ttl_s: get(row, 4)?,
+        ttl_s: get(row, at + 4)?,
         envelope: envelope
             .map_or(Ok(Envelope::default()), |text| parse(text, "a message's envelope"))?,
         content: "".into(),
-    };
-    let (deliveries, content) = (get(row, 6)?, get(row, 7)?);
-    Ok(MessageRow { message, deliveries, content })
+    })
 }
 
 /// Appends attempts to a history. Parses the old ones only if there are too many.

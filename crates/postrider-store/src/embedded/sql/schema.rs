@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use rusqlite::OpenFlags;
+use rusqlite::config::DbConfig;
 
 use super::documents_step::DOCUMENTS;
 use super::prelude::*;
@@ -20,6 +21,7 @@ pub(crate) const STEPS: &[LayoutStep] = &[
     LayoutStep::tables(KEY_RUNS_AND_PACKING),
     LayoutStep::tables(BOUNDED_GROWTH),
     DOCUMENTS,
+    LayoutStep::tables(WAITING_LISTED_LATER),
 ];
 
 /// The layout that this version writes.
@@ -157,6 +159,18 @@ CREATE TABLE prune_later (
   at INTEGER NOT NULL, seq INTEGER NOT NULL, PRIMARY KEY (at, seq)) WITHOUT ROWID;
 ";
 
+/// The table `waiting` instead of an index: its entries are written later, many at a time (see `waiting`). `listed` is
+/// up to where that was done.
+const WAITING_LISTED_LATER: &str = "
+CREATE TABLE waiting (
+  lane INTEGER NOT NULL, due INTEGER NOT NULL, seq INTEGER NOT NULL,
+  PRIMARY KEY (lane, due, seq)) WITHOUT ROWID;
+INSERT INTO waiting SELECT lane, due, seq FROM delivery INDEXED BY pending
+  WHERE due IS NOT NULL ORDER BY lane, due, seq;
+DROP INDEX pending;
+INSERT INTO meta (key, value) SELECT 'listed', coalesce(max(seq) + 1, 0) FROM delivery;
+";
+
 /// A connection that may write; makes the tables if the file is new.
 pub(crate) fn open_writer(file: &Path, cache_kib: u32) -> StoreResult<Connection> {
     let conn = Connection::open(file).map_err(sql)?;
@@ -216,6 +230,8 @@ fn tune(conn: &Connection, cache_kib: u32) -> StoreResult<()> {
     conn.busy_timeout(Duration::from_secs(10)).map_err(sql)?;
     conn.pragma_update(None, "cache_size", -i64::from(cache_kib)).map_err(sql)?;
     conn.pragma_update(None, "temp_store", "MEMORY").map_err(sql)?;
+    // Else SQLite plans some statements anew for every value that is bound.
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map_err(sql)?;
     conn.set_prepared_statement_cache_capacity(128);
     Ok(())
 }

@@ -132,6 +132,8 @@ impl Writer {
             _ if new.state.is_final() => self.finish(delivery.seq, &new, log.as_deref())?,
             _ => self.postpone(delivery.seq, &new, log.as_deref())?,
         }
+        let again = new.state.is_pending().then_some((delivery.lane, new.due.0));
+        self.relist(delivery.seq, (delivery.lane, old.due.0), again)?;
         let tenant = self.tenant_number(&delivery.message.tenant)?;
         let count = self.effects.counts_of(tenant);
         count.add(old.state, -1);
@@ -196,6 +198,8 @@ impl Writer {
             log,
         ];
         self.change_one(update, row)?;
+        let old = (delivery.lane, delivery.progress.due.0);
+        self.relist(delivery.seq, old, Some((lane, new.due.0)))?;
         let tenant = self.tenant_number(&delivery.message.tenant)?;
         let count = self.effects.counts_of(tenant);
         count.add(delivery.progress.state, -1);

@@ -148,6 +148,7 @@ impl Writer {
         if let Some(due) = due {
             let expires = delivery.expires_at.0;
             self.list_if_neighbours_are(seq, expires)?;
+            self.list_waiting(lane, (due, seq))?;
             self.effects.replayed.push(ReplayedDelivery { lane, due, seq, expires });
         }
         Ok(())
