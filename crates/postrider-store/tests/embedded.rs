@@ -157,7 +157,7 @@ async fn a_newer_layout_is_reported_as_such_and_nothing_is_changed() {
     assert!(matches!(error, StoreError::NewerLayout { found: 99, known: 8 }), "{error:?}");
     assert_eq!(
         error.to_string(),
-        "the store has layout 99, and this version of Postrider knows layouts up to 7: a newer version \
+        "the store has layout 99, and this version of Postrider knows layouts up to 8: a newer version \
          wrote it; run that version, or restore a backup from before the upgrade"
     );
     let layout = database(dir.path()).pragma_query_value(None, "user_version", |row| row.get(0));
