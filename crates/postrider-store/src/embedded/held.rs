@@ -117,12 +117,12 @@ struct WaitingRow {
 impl Writer {
     /// Holds the next deliveries of a lane. Returns how many, and where to go on.
     fn hold_some(&mut self, lane: u32, after: DueKey) -> StoreResult<(u64, Option<DueKey>)> {
-        let rows = self.waiting_rows(lane, after, HELD_MS)?;
+        let (rows, next) = self.waiting_rows(lane, after, HELD_MS)?;
         let (now, mut held) = (self.shared.now(), 0);
         for row in &rows {
             held += u64::from(self.change_waiting(row, row.progress.held(now))?);
         }
-        Ok((held, next_after(&rows)))
+        Ok((held, next))
     }
 
     fn release_some(
@@ -132,13 +132,13 @@ impl Writer {
         filter: &DeliveryFilter,
         (start, rate_per_s): ReleasePace,
     ) -> StoreResult<(u64, Option<DueKey>)> {
-        let rows = self.waiting_rows(lane, after, i64::MAX)?;
+        let (rows, next) = self.waiting_rows(lane, after, i64::MAX)?;
         let (now, mut released) = (self.shared.now(), 0);
         for row in rows.iter().filter(|row| matches(row, filter)) {
             let at_least = paced(now, start + released, rate_per_s);
             released += u64::from(self.change_waiting(row, row.progress.released(at_least, now))?);
         }
-        Ok((released, next_after(&rows)))
+        Ok((released, next))
     }
 
     fn release_ids(
@@ -162,14 +162,25 @@ impl Writer {
         Ok(released)
     }
 
-    /// The next waiting deliveries of a lane whose due time is before `before`.
-    fn waiting_rows(&self, lane: u32, after: DueKey, before: i64) -> StoreResult<Vec<WaitingRow>> {
-        let select = format!(
-            "{COLUMNS} WHERE seq IN (SELECT seq FROM waiting WHERE lane = ?1 AND due >= ?2 AND due < ?4 \
-             AND (due > ?2 OR seq > ?3) ORDER BY due, seq LIMIT ?5) ORDER BY due, seq"
-        );
+    /// The next waiting deliveries of a lane whose due time is before `before`, and where to go on.
+    fn waiting_rows(
+        &self,
+        lane: u32,
+        after: DueKey,
+        before: i64,
+    ) -> StoreResult<(Vec<WaitingRow>, Option<DueKey>)> {
+        let select = "SELECT due, seq FROM waiting WHERE lane = ?1 AND due >= ?2 AND due < ?4 \
+                      AND (due > ?2 OR seq > ?3) ORDER BY due, seq LIMIT ?5";
         let values = params![lane, after.0, after.1 as i64, before, CHUNK as i64];
-        all_rows(&self.conn, &select, values, waiting_row)
+        let entry = |row: &Row<'_>| Ok((get::<i64>(row, 0)?, unsigned(row, 1)?));
+        let listed = all_rows(&self.conn, select, values, entry)?;
+        let select = format!("{COLUMNS} WHERE seq = ?1 AND lane = ?2 AND due = ?3");
+        let mut rows = Vec::with_capacity(listed.len());
+        for (due, seq) in &listed {
+            let values = params![*seq as i64, lane, due];
+            rows.extend(first_row(&self.conn, &select, values, waiting_row)?);
+        }
+        Ok((rows, listed.last().filter(|_| listed.len() == CHUNK).copied()))
     }
 
     /// Gives a waiting delivery another state and due time. False if it is leased.
@@ -206,10 +217,6 @@ fn waiting_row(row: &Row<'_>) -> StoreResult<WaitingRow> {
         recipient: get(row, "recipient")?,
         message: unsigned(row, "message")?,
     })
-}
-
-fn next_after(rows: &[WaitingRow]) -> Option<DueKey> {
-    rows.last().filter(|_| rows.len() == CHUNK).map(|row| (row.progress.due.0, row.seq))
 }
 
 /// The lane was compared before.

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
+use super::MemoryIndex;
 use super::delivery::StoredDelivery;
 
 /// How long a delivery keeps its room when others need it: a blocked lane must not fill the cache.
@@ -58,5 +59,17 @@ impl DeliveryCache {
         let delivery = self.deliveries.remove(&seq)?;
         self.bytes -= delivery.bytes();
         Some(delivery)
+    }
+}
+
+impl MemoryIndex {
+    /// Takes in a delivery that was read ahead, if it still waits as it was read and will be leased soon.
+    pub(crate) fn read_ahead(&mut self, delivery: StoredDelivery, now: i64) -> bool {
+        let key = (delivery.progress.due.0, delivery.seq);
+        let is_next = self.lanes.is_next(delivery.lane, key);
+        if is_next {
+            self.cache.put(Arc::new(delivery), now);
+        }
+        is_next
     }
 }

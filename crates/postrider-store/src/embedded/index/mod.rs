@@ -272,16 +272,6 @@ impl MemoryIndex {
         self.lane_key(self.leases.get(&seq)?.lane).cloned()
     }
 
-    /// Takes in a delivery that was read ahead, if it still waits as it was read and will be leased soon.
-    pub(crate) fn read_ahead(&mut self, delivery: StoredDelivery, now: i64) -> bool {
-        let key = (delivery.progress.due.0, delivery.seq);
-        let is_next = self.lanes.is_next(delivery.lane, key);
-        if is_next {
-            self.cache.put(Arc::new(delivery), now);
-        }
-        is_next
-    }
-
     /// Completes a lease with what was read from disk. `None` if the lease ended meanwhile.
     pub(crate) fn complete_lease(
         &mut self,
