@@ -243,6 +243,23 @@ async fn a_start_that_damage_prevents_says_what_helps_and_that_helps() {
 }
 
 #[tokio::test]
+async fn a_damaged_index_of_an_older_layout_does_not_stop_its_upgrade() {
+    let (dir, clock, ids) = filled().await;
+    let seventh_layout = "DROP TABLE waiting; DELETE FROM meta WHERE key = 'listed'; \
+                          CREATE INDEX pending ON delivery (lane, due) WHERE due IS NOT NULL; \
+                          PRAGMA user_version = 7";
+    let conn = rusqlite::Connection::open(dir.path().join("postrider.db")).unwrap();
+    conn.execute_batch(seventh_layout).unwrap();
+    conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
+    drop(conn);
+    damage(dir.path(), "pending");
+    let store = open(dir.path(), &clock);
+    assert_eq!(deliver_all(&store, &clock).await.len(), ids.len());
+    accept(&store, &clock, 10).await;
+    assert_eq!(deliver_all(&store, &clock).await.len(), 10);
+}
+
+#[tokio::test]
 async fn old_deliveries_behind_a_damaged_page_are_deleted() {
     let (dir, clock) = (tempfile::tempdir().unwrap(), clock());
     let store = open(dir.path(), &clock);

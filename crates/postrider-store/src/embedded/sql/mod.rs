@@ -9,6 +9,7 @@ pub(crate) mod documents_step;
 pub(crate) mod expiry;
 pub(crate) mod lanes;
 pub(crate) mod marks;
+mod old_index;
 pub(crate) mod open;
 pub(crate) mod pack;
 pub(crate) mod prelude;

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use postrider_core::ports::store::StoreError;
 
+use super::old_index;
 use super::prelude::*;
 use super::schema::{LAYOUT, STEPS, version};
 
@@ -52,6 +53,9 @@ pub(crate) fn bring_up_to_date(conn: &Connection) -> StoreResult<()> {
             to = LAYOUT,
             "the data folder is of an older version and is upgraded in place; if this is interrupted, nothing is changed"
         );
+    }
+    if old_index::WITH_INDEX.contains(&found) {
+        old_index::mend_if_damaged(conn)?;
     }
     conn.execute_batch("BEGIN IMMEDIATE").map_err(sql)?;
     let done = take_steps(conn, missing);
