@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, Uri};
@@ -307,6 +308,8 @@ where
             }
             (HEADERS, OnConnect::HangUpAfterRequest) => return Ok(()),
             (HEADERS, OnConnect::Goaway(reason)) => {
+                // Within microseconds of the request, hyper loses the cause, and the call counts as ambiguous.
+                tokio::time::sleep(Duration::from_millis(20)).await;
                 let mut payload = vec![0; 4];
                 payload.extend(reason.to_be_bytes());
                 write_frame(&mut stream, 7, 0, 0, &payload).await?;
