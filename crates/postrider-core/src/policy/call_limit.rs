@@ -8,7 +8,7 @@ use crate::model::time::Timestamp;
 use crate::policy::cohort::CohortLatency;
 use crate::policy::limit_growth::Growth;
 pub use crate::policy::limit_reason::LimitReason;
-use crate::policy::limit_signs::{CutTrial, ExactCut, LatencySign, RefusalSign, TimeSpent};
+use crate::policy::limit_signs::{CutTrial, LatencySign, RefusalSign, TimeSpent};
 use crate::policy::signal::Signal;
 
 const START: f64 = 16.0;
@@ -30,10 +30,6 @@ const CUT_REFUSALS: f64 = 0.5;
 const JUDGED_AT: f64 = 0.5;
 const PAID_LATENCY: f64 = 0.8;
 const PAID_WELL: f64 = 0.65;
-/// Where the limit was cut to what went well at once, this share of the refusals is left at most.
-const PAID_REFUSED: f64 = 0.5;
-/// Below this, single calls make too much of a difference.
-const EXACT_MIN: f64 = 8.0;
 /// Refusals are judged after this time at the latest.
 const TRIPS_JUDGED: u32 = 8;
 const TIME_JUDGED: Duration = Duration::from_secs(2);
@@ -292,17 +288,15 @@ impl CallLimit {
     fn heed_refusals(&mut self, now: Timestamp) {
         let signs = &self.refusals;
         let passed = now.since(self.changed_at);
-        if is_within(signs.ignored_at, IGNORED_FOR, now) || !signs.spent.has_well() {
+        if is_within(signs.ignored_at, IGNORED_FOR, now) {
             return;
         }
         let well_at_once = signs.spent.well_at_once(self.limit);
-        let is_late = passed >= TIME_JUDGED.max(self.round_trip() * TRIPS_JUDGED);
-        let known = signs.spent.is_known(is_late);
-        let refused_share = signs.spent.refused_share();
+        let known = signs.spent.is_known();
         let here = CutTrial { limit: self.limit, measure: if known { well_at_once } else { 0.0 } };
         match signs.trial {
             Some(trial) if self.limit <= trial.limit * JUDGED_AT => {
-                if !known && !is_late {
+                if !known && passed < TIME_JUDGED.max(self.round_trip() * TRIPS_JUDGED) {
                     return;
                 }
                 if well_at_once < trial.measure * PAID_WELL {
@@ -311,26 +305,12 @@ impl CallLimit {
                 }
                 self.refusals.trial = Some(here);
             }
-            Some(trial) if self.limit < trial.limit => {
-                if let Some(cut) = signs.exact.filter(|cut| self.limit <= cut.to) {
-                    if !known {
-                        return;
-                    }
-                    if refused_share > cut.refused_share * PAID_REFUSED {
-                        (self.refusals.trial, self.refusals.ignored_at) = (None, Some(now));
-                        return self.undo(trial, now);
-                    }
-                }
-            }
+            Some(trial) if self.limit < trial.limit => {}
             _ => self.refusals.trial = Some(here),
         }
         let (of, addresses) = self.refusals.sample.addresses();
         let patience = self.growth.patience_after_refusal(self.limit);
-        let wanted = well_at_once.round().min(self.limit - 1.0);
-        let to = wanted.max(self.limit * CUT_REFUSALS);
-        let is_exact = to == wanted && to >= EXACT_MIN;
-        self.refusals.exact = is_exact.then_some(ExactCut { to, refused_share });
-        self.cut(to, now);
+        self.cut(well_at_once.round().min(self.limit - 1.0).max(self.limit * CUT_REFUSALS), now);
         self.growth.patience = patience;
         self.reason = LimitReason::Refused { addresses, of };
     }

@@ -90,27 +90,16 @@ impl CallPlaces {
 
     /// How many long calls the origin may have beside `limit` brisk ones, if it may have `ceiling` of these.
     pub fn long_places(&self, limit: usize, ceiling: usize) -> usize {
-        match self.are_most_long() {
+        match self.well_long > self.well_brisk && self.well_long >= JUDGED / 2 {
             _ if ceiling < CEILING_MIN => 0,
             true => limit.max(LONG_MIN_SLOW),
             false => limit.max(LONG_MIN),
         }
     }
 
-    /// Most of the calls that go well take long: then it is the origin that is slow.
-    fn are_most_long(&self) -> bool {
-        self.well_long > self.well_brisk && self.well_long >= JUDGED / 2
-    }
-
     /// How many more long calls there is room for.
     pub fn free_long(&self, long_places: usize) -> usize {
         long_places.saturating_sub(self.long)
-    }
-
-    /// The same for calls that are known to take long. They leave half to those that turn out so, unless most do.
-    pub fn free_long_known(&self, long_places: usize) -> usize {
-        let places = if self.are_most_long() { long_places } else { long_places.div_ceil(2) };
-        places.saturating_sub(self.long)
     }
 
     /// Whether a tenant (a number that stands for it) has so many calls that take long that others who
@@ -314,16 +303,6 @@ mod tests {
         assert_eq!((places.brisk(), places.long()), (200 - LONG_MIN, LONG_MIN));
         begun.into_iter().for_each(|place| _ = places.end(place));
         assert_eq!(places.in_flight(), 0);
-    }
-
-    #[test]
-    fn calls_known_to_take_long_leave_half_to_those_that_turn_out_so() {
-        let mut places = CallPlaces::default();
-        (0..10).for_each(|_| _ = places.begin_long(1, 7));
-        let free = |places: &CallPlaces| (places.free_long(64), places.free_long_known(64));
-        assert_eq!(free(&places), (54, 22));
-        (0..100).for_each(|_| places.count_well(true));
-        assert_eq!(free(&places), (54, 54), "where most calls take long, all may");
     }
 
     #[test]

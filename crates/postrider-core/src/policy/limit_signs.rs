@@ -11,7 +11,6 @@ const REFUSING_MIN: usize = 3;
 const USED: f64 = 0.5;
 /// So many calls have to go well before the time spent in calls is compared.
 const WELL_JUDGED: u32 = 48;
-const WELL_JUDGED_LATE: u32 = 16;
 
 /// The state before a row of cuts, to which the limit returns if they do not help.
 #[derive(Debug, Clone, Copy)]
@@ -42,16 +41,7 @@ pub(super) struct RefusalSign {
     pub(super) tenants: TenantPair,
     pub(super) refused_tenants: TenantPair,
     pub(super) trial: Option<CutTrial>,
-    pub(super) exact: Option<ExactCut>,
     pub(super) ignored_at: Option<Timestamp>,
-}
-
-/// A cut to what went well at once: nothing should be refused any more.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct ExactCut {
-    pub(super) to: f64,
-    /// The share of the time in calls that were refused, before.
-    pub(super) refused_share: f64,
 }
 
 /// Time spent in calls since the limit was cut or doubled; older calls count less.
@@ -66,14 +56,9 @@ pub(super) struct TimeSpent {
 }
 
 impl TimeSpent {
-    /// Enough calls went well for a judgement: fewer if it is late.
-    pub(super) fn is_known(&self, is_late: bool) -> bool {
-        self.well >= if is_late { WELL_JUDGED_LATE } else { WELL_JUDGED }
-    }
-
-    /// Some calls went well. Where none does, it is not that they are too many.
-    pub(super) fn has_well(&self) -> bool {
-        self.well > 0
+    /// Enough calls went well for a judgement.
+    pub(super) fn is_known(&self) -> bool {
+        self.well >= WELL_JUDGED
     }
 
     pub(super) fn add(&mut self, refused: bool, latency_ms: u32, in_flight: usize) {
@@ -101,12 +86,7 @@ impl TimeSpent {
     pub(super) fn well_at_once(&self, limit: f64) -> f64 {
         let under_way = self.under_way / self.ended;
         let used = if under_way >= USED * limit { limit } else { under_way };
-        used * (1.0 - self.refused_share())
-    }
-
-    /// The share of the time in calls that were refused.
-    pub(super) fn refused_share(&self) -> f64 {
-        self.refused_ms / (self.well_ms + self.refused_ms)
+        used * self.well_ms / (self.well_ms + self.refused_ms)
     }
 }
 
@@ -144,7 +124,6 @@ impl RefusalSign {
             tenants: TenantPair::default(),
             refused_tenants: TenantPair::default(),
             trial: None,
-            exact: None,
             ignored_at: None,
         }
     }

@@ -51,7 +51,7 @@ pub struct TenantHealth {
     /// Failed calls in a row, each within a minute of the one before, and when the last of them failed.
     failed: u32,
     failed_at: Timestamp,
-    /// Successes, and as failed the first attempts without one, one at a time per address.
+    /// First attempts and retries that succeeded; failed are those without success.
     calls: SlidingWindow,
     pub addresses: SickAddresses,
 }
@@ -92,18 +92,16 @@ impl TenantHealth {
         if call.unopened || !(failed || call.signal == Signal::Well) {
             return;
         }
+        if !failed || !call.is_retry {
+            self.calls.count(failed, now);
+        }
         if !failed {
-            self.calls.count(false, now);
             self.failed = 0;
             self.votes.cast(call.target, true, now);
             self.addresses.succeeded(call.target, now);
             return;
         }
         let was_sick = self.addresses.is_sick(call.target);
-        // Calls that hang together end together: they are one failure.
-        if !call.is_retry && !was_sick && self.addresses.is_news(call.target, call.began) {
-            self.calls.count(true, now);
-        }
         // How others fared before it began to fail says nothing about it.
         let since = self.addresses.failing_since(call.target).unwrap_or(now);
         let others_work = do_work(self.votes.count_others_since(call.target, since, now));
@@ -223,20 +221,6 @@ mod tests {
         (0..100).for_each(|target| report(&mut health, target % 9, Signal::Well, false, 0));
         (0..1_000).for_each(|n| report(&mut health, 100, Signal::Failing, true, n / 100));
         assert_eq!(health.condition(NOW), Condition::Well);
-    }
-
-    #[test]
-    fn calls_that_hang_together_leave_room_for_those_that_work() {
-        let mut health = TenantHealth::default();
-        let ended = NOW + Duration::from_secs(30);
-        for n in 0..100 {
-            let began = NOW + Duration::from_millis(n * 10);
-            let signal = Signal::Failing;
-            let call =
-                HealthCall { signal, target: n % 4, is_retry: false, unopened: false, began };
-            health.report(&call, ended, 0.5);
-        }
-        assert!(health.room(ended) >= 26, "four addresses failed once: {}", health.room(ended));
     }
 
     #[test]

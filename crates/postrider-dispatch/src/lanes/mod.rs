@@ -179,7 +179,7 @@ impl Lanes {
         let long_places = gates.long_places(now);
         let all = self.policies.now().limits.concurrency;
         let room = (long_places > 0).then(|| SlowRoom {
-            long: gates.places.free_long_known(long_places),
+            long: gates.places.free_long(long_places),
             apart: self.global.room_apart(all, tenant, true),
             is_alone: own.is_some_and(|own| own.health.votes(now).voters <= 1),
         });

@@ -8,19 +8,12 @@ use super::network::TIMEOUT;
 use super::sick::{SickKind, SickPart};
 use super::traffic::Arrival;
 
-/// Half of the places of an origin (fewer where the operator set fewer), and how many calls of one that never
-/// answered can last long.
+/// Half of the places of an origin, and how many calls of one that never answered can last long.
 const OF_ORIGIN: i32 = 128;
 const OF_ORIGIN_AT_FIRST: i32 = 32;
 
 /// Whether the first calls to sick addresses leave half of the places to the others, at each origin and in all.
-pub(super) fn leave_room(
-    arrivals: &[Arrival],
-    sick: &[SickPart],
-    connections: usize,
-    per_origin: Option<usize>,
-) -> bool {
-    let of_origin = per_origin.map_or(OF_ORIGIN, |calls| OF_ORIGIN.min(calls as i32));
+pub(super) fn leave_room(arrivals: &[Arrival], sick: &[SickPart], connections: usize) -> bool {
     let healthy: HashSet<_> = arrivals.iter().filter(|a| !a.sick).map(|a| a.origin).collect();
     let mut called = HashSet::new();
     let mut changes = Vec::new();
@@ -39,7 +32,7 @@ pub(super) fn leave_room(
         let before = (*own).min(OF_ORIGIN_AT_FIRST);
         *own += change;
         in_all += (*own).min(OF_ORIGIN_AT_FIRST) - before;
-        let fits = *own <= of_origin || !healthy.contains(&origin);
+        let fits = *own <= OF_ORIGIN || !healthy.contains(&origin);
         fits && 2 * in_all <= connections as i32
     })
 }
@@ -95,15 +88,13 @@ mod tests {
 
     #[test]
     fn first_calls_that_take_half_of_an_origins_places_leave_room_and_more_do_not() {
-        assert!(leave_room(&arrivals(128, 1), &hangs(), 4_096, None));
-        assert!(!leave_room(&arrivals(129, 1), &hangs(), 4_096, None));
-        assert!(leave_room(&arrivals(40, 1), &hangs(), 4_096, Some(40)));
-        assert!(!leave_room(&arrivals(41, 1), &hangs(), 4_096, Some(40)));
+        assert!(leave_room(&arrivals(128, 1), &hangs(), 4_096));
+        assert!(!leave_room(&arrivals(129, 1), &hangs(), 4_096));
     }
 
     #[test]
     fn first_calls_that_take_half_of_all_connections_leave_room_and_more_do_not() {
-        assert!(leave_room(&arrivals(200, 50), &hangs(), 400, None));
-        assert!(!leave_room(&arrivals(201, 50), &hangs(), 400, None));
+        assert!(leave_room(&arrivals(200, 50), &hangs(), 400));
+        assert!(!leave_room(&arrivals(201, 50), &hangs(), 400));
     }
 }

@@ -28,7 +28,7 @@ pub(crate) struct HarmRuns<'a> {
     pub sick: HarmRun,
 }
 
-/// Time from due to written of the healthy deliveries, in milliseconds, without that for opening a connection.
+/// Time from due to written of the healthy deliveries, in milliseconds.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct WaitFigures {
     pub p50: i64,
@@ -68,11 +68,7 @@ impl HarmRuns<'_> {
     }
 
     fn waits(&self, run: &HarmRun) -> WaitFigures {
-        // A call that hangs holds its connection, and to open another takes its time: no rule avoids that.
-        let wait = |a: &Arrival| {
-            let fate = run.fates[a.id as usize];
-            fate.written.map_or(NEVER, |at| at - fate.opening_ms - a.at_ms)
-        };
+        let wait = |a: &Arrival| run.fates[a.id as usize].written.map_or(NEVER, |at| at - a.at_ms);
         let all: Vec<_> = self.healthy().map(wait).collect();
         let high: Vec<_> = self.healthy().filter(|a| a.class == 0).map(wait).collect();
         let (p50, p99) = (percentile(all.clone(), 0.5), percentile(all, 0.99));

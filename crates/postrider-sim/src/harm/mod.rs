@@ -4,7 +4,6 @@
 
 mod blind;
 mod bounds;
-mod busy;
 mod draw;
 mod invariants;
 mod network;

@@ -87,10 +87,7 @@ impl LaneCheck for BreakerCheck {
         let (epochs, now, random) = (lane.epochs, lane.now, lane.random);
         let (gates, tenant) = (&mut *lane.gates, &lane.lane.tenant);
         let signal = call.signal_of_provider();
-        // Where no connection could be opened, any answer shows that one can.
-        let is_found = gates.openings.are_failing() && signal.is_failure() && !call.unopened;
-        let of_origin = if is_found { Signal::Well } else { signal };
-        let mut change = gates.breaker.report(of_origin, epochs.breaker, now, random);
+        let mut change = gates.breaker.report(signal, epochs.breaker, now, random);
         if call.unopened {
             let unreachable = gates.openings.failed(call.began(now), now);
             if unreachable && !gates.breaker.is_probing() {

@@ -266,22 +266,4 @@ pub(super) const HEALTH: &[RuleChange] = &[
             "const SUCCESSES_MIN: u32 = 1;",
         )],
     ),
-    rule(
-        "hang-once",
-        "while degraded, calls that hang together are one failure",
-        &[patch(
-            core!("tenant_health.rs"),
-            "&& self.addresses.is_news(call.target, call.began)",
-            "&& (now.0 > 0 || self.addresses.is_news(call.target, call.began))",
-        )],
-    ),
-    rule(
-        "found",
-        "where no connection could be opened, any answer is a success of the origin",
-        &[patch(
-            lanes!("checks/breaker.rs"),
-            "let is_found = gates.openings",
-            "let is_found = now.0 < 0 && gates.openings",
-        )],
-    ),
 ];

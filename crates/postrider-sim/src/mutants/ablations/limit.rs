@@ -99,24 +99,6 @@ pub(super) const LIMIT: &[RuleChange] = &[
         )],
     ),
     rule(
-        "refusals-go",
-        "a cut to what succeeded at once must halve the refusals",
-        &[patch(
-            core!("call_limit.rs"),
-            "let is_exact = to == wanted && to >= EXACT_MIN;",
-            "let is_exact = now.0 < 0 && to == wanted && to >= EXACT_MIN;",
-        )],
-    ),
-    rule(
-        "some-well",
-        "where nothing succeeds, refusals do not cut the limit",
-        &[patch(
-            core!("call_limit.rs"),
-            "|| !signs.spent.has_well() {",
-            "|| now.0 < 0 && !signs.spent.has_well() {",
-        )],
-    ),
-    rule(
         "refusal-patience",
         "more is tried ever more rarely where it was refused again",
         &[patch(
@@ -246,20 +228,6 @@ pub(super) const LIMIT: &[RuleChange] = &[
             core!("throttle.rs"),
             "const WIDEN_SHARE: f64 = 0.5;",
             "const WIDEN_SHARE: f64 = 0.0;",
-        )],
-    ),
-    rule(
-        "widen-sure",
-        "and with fewer than ten only if all do",
-        &[patch(core!("throttle.rs"), "const CALLS_SURE: u32 = 10;", "const CALLS_SURE: u32 = 0;")],
-    ),
-    rule(
-        "pace-lasts",
-        "complaints about single addresses begin a pace only if they go on",
-        &[patch(
-            core!("pace.rs"),
-            "now.since(self.suspected_at) >= WITHIN\n",
-            "now.since(self.suspected_at) >= WITHIN * 0\n",
         )],
     ),
     rule(

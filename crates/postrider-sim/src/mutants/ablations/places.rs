@@ -175,13 +175,4 @@ pub(super) const PLACES: &[RuleChange] = &[
             "const RESERVED_PERCENT: usize = 0;",
         )],
     ),
-    rule(
-        "known-half",
-        "calls known to take long leave half of the long places to others",
-        &[patch(
-            core!("call_places.rs"),
-            "if self.are_most_long() { long_places }",
-            "if self.are_most_long() || long_places > 0 { long_places }",
-        )],
-    ),
 ];
