@@ -6,6 +6,12 @@ use crate::holder::HolderNonce;
 use crate::settled_before::SettledBefore;
 
 impl MemoryIndex {
+    /// Every delivery that is leased and not settled, each with `now`.
+    pub(crate) fn all_leased(&self, now: i64) -> Vec<(u64, i64)> {
+        let leased = self.leases.iter().filter(|(_, lease)| !lease.held_back);
+        leased.map(|(seq, _)| (*seq, now)).collect()
+    }
+
     /// The deliveries that are leased, or were until their time was over, and are not settled.
     pub(crate) fn unsettled(&self) -> Vec<u64> {
         let is_unsettled = |phase| matches!(phase, LeasePhase::Held | LeasePhase::Ended);

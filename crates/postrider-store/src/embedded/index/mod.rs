@@ -356,12 +356,6 @@ impl MemoryIndex {
         (lease.phase == LeasePhase::Held && same_id && !mark.cancelled).then_some(mark)
     }
 
-    /// Every delivery that is leased and not settled, each with `now`.
-    pub(crate) fn all_leased(&self, now: i64) -> Vec<(u64, i64)> {
-        let leased = self.leases.iter().filter(|(_, lease)| !lease.held_back);
-        leased.map(|(seq, _)| (*seq, now)).collect()
-    }
-
     /// Checks the token. On success nobody can lease the delivery while its settlement is written.
     pub(crate) fn begin_settling(
         &mut self,
