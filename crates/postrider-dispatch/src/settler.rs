@@ -78,7 +78,7 @@ impl Settler {
         .await;
     }
 
-    /// Writes the batch. What cannot be written is tried again alone, so that the rest need not wait for it.
+    /// Writes the batch. What cannot be written is tried again without the rest, which need not wait for it.
     async fn write(&self, batch: &mut Vec<PendingSettlement>) {
         let mut pause = RETRY_FIRST;
         while !batch.is_empty() {

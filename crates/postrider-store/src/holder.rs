@@ -23,7 +23,7 @@ pub(crate) const NOBODY: HolderNonce = 0;
 /// The queue of a store, as its holder sees it. A call under another nonce than the holder's lists, leases and suspends
 /// nothing; settlements and starts are fenced by their tokens.
 #[async_trait]
-pub(crate) trait HeldQueue: Send + Sync + 'static {
+pub(crate) trait HolderQueue: Send + Sync + 'static {
     fn signal(&self) -> &WorkSignal;
 
     /// Ends all leases and suspensions; from now on the queue is of this holder. With `crashed`, deliveries that were
@@ -109,7 +109,7 @@ impl HolderLine {
 }
 
 /// A consumer of a store that has one queue.
-pub(crate) struct QueueConsumer<Q: HeldQueue> {
+pub(crate) struct QueueConsumer<Q: HolderQueue> {
     queue: Q,
     line: Arc<HolderLine>,
     nonce: HolderNonce,
@@ -118,7 +118,7 @@ pub(crate) struct QueueConsumer<Q: HeldQueue> {
     taking_over: tokio::sync::Mutex<()>,
 }
 
-impl<Q: HeldQueue> QueueConsumer<Q> {
+impl<Q: HolderQueue> QueueConsumer<Q> {
     /// Takes the queue over at once if nobody else holds it.
     pub(crate) async fn join(queue: Q, line: Arc<HolderLine>, node: &str) -> StoreResult<Self> {
         let nonce = line.join(node);
@@ -153,7 +153,7 @@ impl<Q: HeldQueue> QueueConsumer<Q> {
 }
 
 #[async_trait]
-impl<Q: HeldQueue> Consumer for QueueConsumer<Q> {
+impl<Q: HolderQueue> Consumer for QueueConsumer<Q> {
     async fn ready_lanes(&self, limit: usize) -> StoreResult<Vec<ReadyLane>> {
         match self.try_to_hold().await? {
             true => self.queue.ready_lanes(self.nonce, limit).await,
@@ -227,7 +227,7 @@ impl<Q: HeldQueue> Consumer for QueueConsumer<Q> {
     }
 }
 
-impl<Q: HeldQueue> Drop for QueueConsumer<Q> {
+impl<Q: HolderQueue> Drop for QueueConsumer<Q> {
     fn drop(&mut self) {
         self.line.leave(self.nonce, true);
         self.queue.signal().notify();

@@ -34,8 +34,8 @@ pub(super) const MUTANTS: &[SimMutant] = &[
         stores: &["memory", "embedded"],
         patches: &[patch(
             "crates/postrider-store/src/settled_before.rs",
-            "self.0.push_back((id, token));",
-            "self.0.push_back((id, token + 1));",
+            "*place = token;",
+            "*place = token + 1;",
         )],
     },
     SimMutant {

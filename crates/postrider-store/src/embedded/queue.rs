@@ -16,7 +16,7 @@ use super::sql::refill::read_deliveries;
 use super::sql::settle::SettleRow;
 use super::writer::Writer;
 use super::writer_client::WriterClient;
-use crate::holder::{HeldQueue, HolderNonce};
+use crate::holder::{HolderNonce, HolderQueue};
 use crate::work_signal::WorkSignal;
 
 pub(crate) struct EmbeddedQueue {
@@ -28,7 +28,7 @@ pub(crate) struct EmbeddedQueue {
 const READ_HERE_MAX: usize = 2;
 
 #[async_trait]
-impl HeldQueue for EmbeddedQueue {
+impl HolderQueue for EmbeddedQueue {
     fn signal(&self) -> &WorkSignal {
         &self.shared.work
     }

@@ -9,7 +9,7 @@ use postrider_core::ports::store::*;
 use postrider_core::{AddressStatus, Clock, Decision, DeliveryId, LaneId, LaneKey, Timestamp};
 
 use super::rows::{MemoryLease, MemoryTables};
-use crate::holder::{HeldQueue, HolderNonce};
+use crate::holder::{HolderNonce, HolderQueue};
 use crate::progress::{LOG_MAX, effective_decision};
 use crate::work_signal::{NextWork, WorkSignal};
 
@@ -26,7 +26,7 @@ impl MemoryQueue {
 }
 
 #[async_trait]
-impl HeldQueue for MemoryQueue {
+impl HolderQueue for MemoryQueue {
     fn signal(&self) -> &WorkSignal {
         &self.work
     }
@@ -231,7 +231,7 @@ impl MemoryTables {
 
     fn settle(&mut self, settlement: Settlement, now: Timestamp) -> SettleResult {
         let Settlement { delivery, token, attempts, decision, learned } = settlement;
-        if self.settled_before.contains(&delivery, token) {
+        if self.settled_before.contains(token) {
             return SettleResult::Done;
         }
         let Some(row) = self.deliveries.get(&delivery) else { return SettleResult::Fenced };
@@ -260,7 +260,7 @@ impl MemoryTables {
             (row.message, row.lane, row.progress)
         });
         let Some((message, lane, progress)) = message else { return SettleResult::Fenced };
-        self.settled_before.add(delivery, token);
+        self.settled_before.add(token);
         self.learn(&place, learned, &decision, now);
         if decision == Decision::MarkGone {
             for address in self.addresses_at(&place) {

@@ -42,7 +42,7 @@ pub(super) struct MemoryTables {
     pub(super) listed_at: Timestamp,
     /// Whether something due arrived since then.
     pub(super) has_new_work: bool,
-    pub(super) settled_before: SettledBefore<DeliveryId>,
+    pub(super) settled_before: SettledBefore,
     /// Who may lease.
     pub(super) holder: HolderNonce,
 }

@@ -1,7 +1,7 @@
 //! The end of all leases of a holder, when another one takes over.
 
 use super::suspects::CrashSuspects;
-use super::{LeasePhase, MemoryIndex};
+use super::{LeasePhase, MemoryIndex, TrackedLease};
 use crate::holder::HolderNonce;
 use crate::settled_before::SettledBefore;
 
@@ -14,17 +14,15 @@ impl MemoryIndex {
 
     /// The deliveries that are leased, or were until their time was over, and are not settled.
     pub(crate) fn unsettled(&self) -> Vec<u64> {
-        let is_unsettled = |phase| matches!(phase, LeasePhase::Held | LeasePhase::Ended);
-        let leases = self.leases.iter();
-        leases.filter(|(_, l)| !l.held_back && is_unsettled(l.phase)).map(|(seq, _)| *seq).collect()
+        let leases = self.leases.iter().filter(|(_, lease)| lease.is_open() && !lease.held_back);
+        leases.map(|(seq, _)| *seq).collect()
     }
 
     /// Ends all leases and suspensions: what was leased is due as before. Only the new holder may lease then.
     pub(crate) fn hand_over(&mut self, holder: HolderNonce, now: i64) {
-        let is_over = |phase| matches!(phase, LeasePhase::Held | LeasePhase::Ended);
-        let over: Vec<_> =
-            self.leases.iter().filter(|(_, l)| is_over(l.phase)).map(|(seq, _)| *seq).collect();
-        for seq in over {
+        let open = self.leases.iter().filter(|(_, lease)| lease.is_open());
+        let open: Vec<_> = open.map(|(seq, _)| *seq).collect();
+        for seq in open {
             let Some(lease) = self.leases.remove(&seq) else { continue };
             match lease.phase {
                 LeasePhase::Ended => self.lanes.recall(lease.lane, (lease.until, seq)),
@@ -46,5 +44,12 @@ impl MemoryIndex {
         self.resume(None, now);
         self.has_new_work = true;
         self.holder = holder;
+    }
+}
+
+impl TrackedLease {
+    /// Whether it can still be settled, or its delivery leased again.
+    fn is_open(&self) -> bool {
+        matches!(self.phase, LeasePhase::Held | LeasePhase::Ended)
     }
 }

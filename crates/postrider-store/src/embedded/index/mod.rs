@@ -67,7 +67,7 @@ pub(crate) struct MemoryIndex {
     suspects: CrashSuspects,
     /// Who may lease.
     pub(crate) holder: HolderNonce,
-    settled_before: SettledBefore<u64>,
+    settled_before: SettledBefore,
 }
 
 /// A lower bound: no pending delivery is older than this one.

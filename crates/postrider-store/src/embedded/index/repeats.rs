@@ -8,7 +8,7 @@ impl MemoryIndex {
     /// The settlement was committed under the token of the lease.
     pub(crate) fn settled_by_holder(&mut self, seq: u64, after: AfterSettle, now: i64) {
         if let Some(lease) = self.leases.get(&seq) {
-            self.settled_before.add(seq, lease.token);
+            self.settled_before.add(lease.token);
         }
         self.settled(seq, after, now);
     }
@@ -18,7 +18,7 @@ impl MemoryIndex {
         let lease = self.leases.get(&seq);
         let is_settling =
             lease.is_some_and(|l| l.token == token && l.phase == LeasePhase::Settling);
-        match is_settling || self.settled_before.contains(&seq, token) {
+        match is_settling || self.settled_before.contains(token) {
             true => SettleResult::Done,
             false => SettleResult::Fenced,
         }

@@ -7,7 +7,7 @@ use super::prelude::*;
 use crate::documents::{DELETION_KEPT, DELETIONS_MAX};
 
 /// In the table `meta`: the version of the last change.
-const NEWEST: &str = "document_version";
+pub(super) const NEWEST: &str = "document_version";
 /// In the table `meta`: no deletion up to this version is remembered for sure.
 const FORGOTTEN: &str = "documents_forgotten";
 /// Documents that one transaction deletes.

@@ -7,6 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use postrider_core::KeyId;
 use serde_json::{Value, json};
 
+use super::documents::NEWEST;
 use super::prelude::*;
 use super::upgrade::LayoutStep;
 
@@ -36,7 +37,7 @@ fn move_rows(conn: &Connection) -> StoreResult<()> {
     for (version, (name, text)) in (1_i64..).zip(&all) {
         run(conn, insert, params![name, version, text])?;
     }
-    set_meta(conn, "document_version", all.len() as i64)
+    set_meta(conn, NEWEST, all.len() as i64)
 }
 
 /// Names with texts.
