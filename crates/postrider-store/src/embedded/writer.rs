@@ -48,10 +48,6 @@ pub(crate) struct Writer {
     /// When to list expiries again.
     pub(crate) list_expiries_at: i64,
     pub(crate) packing: PackingPosition,
-    /// Every pending delivery before this sequence is in the table `waiting`.
-    pub(crate) listed_before: u64,
-    /// Arrivals after which that table is brought up to date.
-    pub(crate) listed_at_once: usize,
     pub(crate) listing: ListingPosition,
     pub(crate) counts: CountJournal,
     /// After a failure: when to do the rest of the housekeeping again.
@@ -92,8 +88,6 @@ impl Writer {
             prune_from: 0,
             list_expiries_at: 0,
             packing: PackingPosition::default(),
-            listed_before: 0,
-            listed_at_once: 0,
             listing: ListingPosition::default(),
             counts,
             chores_at: 0,
@@ -428,18 +422,19 @@ impl Writer {
             self.chores_at = (now + CHORES_PAUSE).0;
             false
         });
-        if let Err(error) = self.list_some_waiting() {
+        let sorting = self.list_some_waiting().unwrap_or_else(|error| {
             let what =
                 format!("the list of waiting deliveries cannot be written ({error}); {REPAIR}");
             self.shared.problems.report("index_damaged", now, what);
             self.chores_at = (now + CHORES_PAUSE).0;
-        }
+            false
+        });
         let adding = self.add_up_counts().unwrap_or_else(|error| {
             tracing::warn!(%error, "counts could not be added up; will try again");
             self.chores_at = (now + CHORES_PAUSE).0;
             false
         });
-        moving || listing || packing || adding || shrinks
+        moving || listing || packing || sorting || adding || shrinks
     }
 }
 

@@ -1,29 +1,48 @@
 //! Pending deliveries that are not in the table `waiting` yet, by lane. Most deliveries end before they would be
 //! listed there, and the others are listed many at a time (see `sql::waiting`).
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use super::lanes::DueKey;
 
+/// Which deliveries are in the table, if they are pending.
+#[derive(Debug, Default, Clone, Copy, PartialEq)]
+pub(crate) struct ListedRange {
+    /// All before this sequence.
+    pub(crate) before: u64,
+    /// While more are being listed: those before this sequence, too, if their lane is below `lanes`.
+    pub(crate) next: u64,
+    pub(crate) lanes: u32,
+}
+
+impl ListedRange {
+    pub(crate) fn all_before(seq: u64) -> Self {
+        Self { before: seq, next: seq, lanes: 0 }
+    }
+
+    pub(crate) fn contains(&self, lane: u32, seq: u64) -> bool {
+        seq < self.before || (seq < self.next && lane < self.lanes)
+    }
+}
+
 #[derive(Default)]
 pub(crate) struct RecentDeliveries {
-    /// Every pending delivery before this sequence is listed on disk.
-    pub(crate) listed_before: u64,
+    listed: ListedRange,
     /// Per lane: due times by sequence, as the disk has them.
-    lanes: HashMap<u32, BTreeMap<u64, i64>>,
+    lanes: BTreeMap<u32, BTreeMap<u64, i64>>,
 }
 
 impl RecentDeliveries {
     /// A delivery waits, for the first time or again.
     pub(crate) fn add(&mut self, lane: u32, (due, seq): DueKey) {
-        if seq >= self.listed_before {
+        if !self.listed.contains(lane, seq) {
             self.lanes.entry(lane).or_default().insert(seq, due);
         }
     }
 
     /// A delivery is not pending any more, or not in this lane.
     pub(crate) fn remove(&mut self, lane: u32, seq: u64) {
-        if seq < self.listed_before {
+        if self.listed.contains(lane, seq) {
             return;
         }
         let Some(entries) = self.lanes.get_mut(&lane) else { return };
@@ -39,22 +58,34 @@ impl RecentDeliveries {
         entries.map(|(seq, due)| (*due, *seq)).filter(move |key| *key >= from)
     }
 
-    /// Every entry before a sequence, by lane and due time: the order on disk.
-    pub(crate) fn before(&self, seq: u64) -> Vec<(u32, DueKey)> {
-        let entries = self.lanes.iter().flat_map(|(lane, entries)| {
-            entries.range(..seq).map(|(seq, due)| (*lane, (*due, *seq)))
-        });
-        let mut entries: Vec<_> = entries.collect();
-        entries.sort_unstable();
-        entries
+    /// The next entries to be listed, by lane and due time, which is the order on disk: all of a lane, and of so many
+    /// lanes that they are at least `limit`. And what is listed after that.
+    pub(crate) fn to_list(&self, limit: usize) -> (Vec<(u32, DueKey)>, ListedRange) {
+        let ListedRange { next, lanes, .. } = self.listed;
+        let mut found = Vec::new();
+        for (lane, entries) in self.lanes.range(lanes..) {
+            if found.len() >= limit {
+                return (found, ListedRange { lanes: *lane, ..self.listed });
+            }
+            let first = found.len();
+            found.extend(entries.range(..next).map(|(seq, due)| (*lane, (*due, *seq))));
+            found[first..].sort_unstable();
+        }
+        (found, ListedRange::all_before(next))
     }
 
-    /// Every pending delivery before a sequence is on disk now.
-    pub(crate) fn mark_listed(&mut self, before: u64) {
-        self.listed_before = self.listed_before.max(before);
-        self.lanes.retain(|_, entries| {
-            *entries = entries.split_off(&before);
-            !entries.is_empty()
-        });
+    /// These are on disk now, or are to be listed next.
+    pub(crate) fn set_listed(&mut self, listed: ListedRange) {
+        let before = std::mem::replace(&mut self.listed, listed);
+        let whole = listed.before > before.before;
+        let lanes = before.lanes..if whole { u32::MAX } else { listed.lanes };
+        let mut emptied = Vec::new();
+        for (lane, entries) in self.lanes.range_mut(lanes) {
+            *entries = entries.split_off(&before.next);
+            if entries.is_empty() {
+                emptied.push(*lane);
+            }
+        }
+        emptied.iter().for_each(|lane| drop(self.lanes.remove(lane)));
     }
 }

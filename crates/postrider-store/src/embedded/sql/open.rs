@@ -15,6 +15,7 @@ use crate::embedded::folder::{DATABASE, DataFolder, IN_FLIGHT};
 use crate::embedded::in_flight::InFlightLog;
 use crate::embedded::index::MemoryIndex;
 use crate::embedded::index::lanes::WindowLimits;
+use crate::embedded::index::recent::ListedRange;
 use crate::embedded::journal::check_before_open;
 use crate::embedded::problems::ProblemList;
 use crate::embedded::reserve::DiskReserve;
@@ -59,7 +60,6 @@ pub(crate) fn open(
     marks::count_crash(&conn, &InFlightLog::read_left(&folder.file(IN_FLIGHT)))?;
     marks::load(&conn, &mut index)?;
     index.oldest.seq = load_pending(&conn, &mut index, last_id, &problems, now)?.min(last_id);
-    index.recent.listed_before = last_id + 1;
     index.expiry = expiry::load(&conn, last_id)?;
     let dedup = DedupStore::load(&conn, options.dedup_bucket_keys, now, &problems)?;
     let ids = IdGenerator::above(last_id);
@@ -71,8 +71,8 @@ pub(crate) fn open(
     let mut writer = Writer::new(conn, shared, (lanes, dedup, counts), checkpointer, reserve, run);
     let pruned = value::<i64>(&writer.conn, "SELECT value FROM meta WHERE key = 'pruned'", [])?;
     writer.prune_from = pruned.unwrap_or(0) as u64;
-    writer.listed_before = last_id + 1;
-    writer.listed_at_once = options.listed_at_once;
+    writer.set_listed(ListedRange::all_before(last_id + 1));
+    writer.listing.at_once = options.listed_at_once;
     writer.restore_reserve();
     Ok((writer, checkpoints))
 }

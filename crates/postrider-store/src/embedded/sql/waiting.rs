@@ -1,7 +1,7 @@
 //! The table `waiting`: pending deliveries by lane and due time, from which a lane's next deliveries are read.
 //! A new delivery is not listed at once, because every lane has a page of its own there, and most deliveries end
-//! soon. What is still pending after some thousand others were accepted is listed with them, in one transaction.
-//! `meta.listed` says up to which sequence that was done; a start lists the rest.
+//! soon. What is still pending after some thousand others were accepted is listed with them, lane by lane and some
+//! lanes in one transaction. `meta.listed` says up to which sequence that was done; a start lists the rest.
 
 use postrider_core::ports::store::StoreError;
 
@@ -9,15 +9,21 @@ use super::prelude::*;
 use super::scan::scan;
 use super::statement::is_local;
 use crate::embedded::index::lanes::DueKey;
+use crate::embedded::index::recent::ListedRange;
 use crate::embedded::problems::ProblemList;
 
 /// Rows that one transaction of a start reads.
 const STEP: usize = 20_000;
+/// Transactions that list what waits, so that none takes long: each lane may need a page of its own.
+const PARTS: usize = 16;
 const INSERT: &str = "INSERT OR IGNORE INTO waiting (lane, due, seq) VALUES (?1, ?2, ?3)";
 
-/// How many deliveries were accepted since the last time.
+/// What is listed, and how many deliveries were accepted since the last time.
 #[derive(Debug, Default)]
 pub(crate) struct ListingPosition {
+    pub(crate) listed: ListedRange,
+    /// Arrivals after which more is listed.
+    pub(crate) at_once: usize,
     arrivals: usize,
     /// What was accepted before this sequence is listed next.
     before: u64,
@@ -38,15 +44,17 @@ impl Writer {
         (lane, due): (u32, i64),
         new: Option<(u32, i64)>,
     ) -> StoreResult<()> {
-        if seq >= self.listed_before || new == Some((lane, due)) {
+        if new == Some((lane, due)) {
             return Ok(());
         }
-        let delete = "DELETE FROM waiting WHERE lane = ?1 AND due = ?2 AND seq = ?3";
-        match run(&self.conn, delete, params![lane, due, seq as i64]) {
-            // It stays in the list, and is found to be final when it is read.
-            Err(error) if self.numbers_only && is_local(&error) => {}
-            deleted => {
-                deleted?;
+        if self.listing.listed.contains(lane, seq) {
+            let delete = "DELETE FROM waiting WHERE lane = ?1 AND due = ?2 AND seq = ?3";
+            match run(&self.conn, delete, params![lane, due, seq as i64]) {
+                // It stays in the list, and is found to be final when it is read.
+                Err(error) if self.numbers_only && is_local(&error) => {}
+                deleted => {
+                    deleted?;
+                }
             }
         }
         new.map_or(Ok(()), |(lane, due)| self.list_waiting(lane, (due, seq)))
@@ -54,44 +62,74 @@ impl Writer {
 
     /// Lists a delivery that is pending again, or was put in.
     pub(crate) fn list_waiting(&mut self, lane: u32, (due, seq): DueKey) -> StoreResult<()> {
-        if seq >= self.listed_before {
+        if !self.listing.listed.contains(lane, seq) {
             return Ok(());
         }
         self.effects.rows += 1;
         run(&self.conn, INSERT, params![lane, due, seq as i64]).map(drop)
     }
 
-    /// Between other work: lists what was pending for some thousand arrivals.
-    pub(crate) fn list_some_waiting(&mut self) -> StoreResult<()> {
-        if self.listing.arrivals < self.listed_at_once {
-            return Ok(());
+    /// Between other work: lists a part of what was pending for some thousand arrivals. True if there is more.
+    pub(crate) fn list_some_waiting(&mut self) -> StoreResult<bool> {
+        if !self.is_listing() {
+            if self.listing.arrivals < self.listing.at_once {
+                return Ok(false);
+            }
+            self.listing.arrivals = 0;
+            let newest = self.shared.ids().last() + 1;
+            let before = std::mem::replace(&mut self.listing.before, newest);
+            self.begin_listing(before);
         }
-        let before = std::mem::replace(&mut self.listing.before, self.shared.ids().last() + 1);
-        self.listing.arrivals = 0;
-        self.list_waiting_before(before)
+        self.list_step()?;
+        Ok(self.is_listing())
     }
 
     /// Lists everything that is pending.
     pub(crate) fn list_all_waiting(&mut self) -> StoreResult<()> {
-        let before = self.shared.ids().last() + 1;
-        self.list_waiting_before(before)
+        while self.is_listing() {
+            self.list_step()?;
+        }
+        let newest = self.shared.ids().last() + 1;
+        self.begin_listing(newest);
+        while self.is_listing() {
+            self.list_step()?;
+        }
+        Ok(())
     }
 
-    fn list_waiting_before(&mut self, before: u64) -> StoreResult<()> {
-        if before <= self.listed_before {
+    fn is_listing(&self) -> bool {
+        self.listing.listed.next > self.listing.listed.before
+    }
+
+    fn begin_listing(&mut self, next: u64) {
+        let before = self.listing.listed.before;
+        self.set_listed(ListedRange { before, next: next.max(before), lanes: 0 });
+    }
+
+    fn list_step(&mut self) -> StoreResult<()> {
+        if !self.is_listing() {
             return Ok(());
         }
-        let entries = self.shared.index().recent.before(before);
+        let (entries, listed) =
+            self.shared.index().recent.to_list(self.listing.at_once.div_ceil(PARTS));
+        let before = self.listing.listed.before;
         self.transact_surely(|writer| {
             for (lane, (due, seq)) in &entries {
                 run(&writer.conn, INSERT, params![lane, due, *seq as i64])?;
             }
             writer.effects.rows += entries.len() as u64;
-            set_meta(&writer.conn, "listed", before as i64)
+            match listed.before > before {
+                true => set_meta(&writer.conn, "listed", listed.before as i64),
+                false => Ok(()),
+            }
         })?;
-        self.listed_before = before;
-        self.shared.index().recent.mark_listed(before);
+        self.set_listed(listed);
         Ok(())
+    }
+
+    pub(crate) fn set_listed(&mut self, listed: ListedRange) {
+        self.listing.listed = listed;
+        self.shared.index().recent.set_listed(listed);
     }
 }
 
