@@ -13,11 +13,11 @@ use super::scan::scan;
 use super::statement::is_local;
 
 /// Rows that one step reads, and deletes in one transaction.
-const PRUNE_STEP: usize = 1_000;
+const PRUNE_STEP: usize = 150;
 /// Listed deliveries that one step reads, one by one.
-const LISTED_STEP: usize = 500;
+const LISTED_STEP: usize = 50;
 /// Dead letters that one step reads.
-const DISCARD_STEP: usize = 1_000;
+const DISCARD_STEP: usize = 500;
 /// Rows that one call deletes.
 pub(crate) const PRUNE_CALL: u64 = 10_000;
 
@@ -85,30 +85,51 @@ impl Writer {
         self.look_again_if_new(retention)?;
         let latest = retention.latest_forgotten(self.shared.earliest());
         let before = order_key_at(latest + Duration::from_millis(1)).max(self.prune_from);
-        let (seen, next) = self.old_rows(self.prune_from, before, retention)?;
+        let (mut seen, next) = self.old_rows(self.prune_from, before, retention)?;
+        let listed = self.listed_until(latest)?;
+        for (_, seq) in listed.iter().filter(|(_, seq)| *seq < self.prune_from) {
+            let (found, _) = self.old_rows(*seq, *seq + 1, retention)?;
+            seen.append_alone(found);
+        }
         let position = next.unwrap_or(before);
         let all = self.transact(|writer| {
             writer.delete_rows(&seen.old)?;
-            writer.save_position(position, &seen.later)
+            writer.save_position(position, &listed, &seen.later)
         });
         let mut pruned = seen.old.len() as u64;
         if all.is_err() {
             let (some, mut later) = self.prune_rows(&seen.old)?;
             later.extend(seen.later);
-            self.transact_surely(|writer| writer.save_position(position, &later))?;
+            self.transact_surely(|writer| writer.save_position(position, &listed, &later))?;
             pruned = some;
         }
         self.prune_from = position;
-        let (listed, more) = self.prune_listed(retention, latest)?;
-        pruned += listed;
-        Ok((pruned, more || next.is_some()))
+        Ok((pruned, next.is_some() || listed.len() == LISTED_STEP))
     }
 
-    fn save_position(&mut self, position: u64, later: &[(i64, u64)]) -> StoreResult<()> {
+    /// What was `listed` was looked at.
+    fn save_position(
+        &mut self,
+        position: u64,
+        listed: &[(i64, u64)],
+        later: &[(i64, u64)],
+    ) -> StoreResult<()> {
         self.save_last_id()?;
         self.save_time()?;
+        for (at, seq) in listed {
+            let delete = "DELETE FROM prune_later WHERE at = ?1 AND seq = ?2";
+            run(&self.conn, delete, params![at, *seq as i64])?;
+        }
+        self.effects.rows += listed.len() as u64;
         self.list_for_later(later)?;
         set_meta(&self.conn, "pruned", position as i64)
+    }
+
+    /// Some of those that were listed and may be old enough now.
+    fn listed_until(&self, latest: Timestamp) -> StoreResult<Vec<(i64, u64)>> {
+        let select = "SELECT at, seq FROM prune_later WHERE at <= ?1 ORDER BY at, seq LIMIT ?2";
+        let entry = |row: &Row<'_>| Ok((get::<i64>(row, 0)?, unsigned(row, 1)?));
+        all_rows(&self.conn, select, params![latest.0, LISTED_STEP as i64], entry)
     }
 
     /// With other times than before, every delivery is looked at once more. Another version may get another number for
@@ -141,38 +162,6 @@ impl Writer {
         }
         self.effects.rows += later.len() as u64;
         Ok(())
-    }
-
-    /// Deletes what was listed and is old enough now.
-    fn prune_listed(
-        &mut self,
-        retention: &Retention,
-        latest: Timestamp,
-    ) -> StoreResult<(u64, bool)> {
-        let select = "SELECT at, seq FROM prune_later WHERE at <= ?1 ORDER BY at, seq LIMIT ?2";
-        let entry = |row: &Row<'_>| Ok((get::<i64>(row, 0)?, unsigned(row, 1)?));
-        let listed = all_rows(&self.conn, select, params![latest.0, LISTED_STEP as i64], entry)?;
-        if listed.is_empty() {
-            return Ok((0, false));
-        }
-        let mut seen = SeenRows::default();
-        for (_, seq) in &listed {
-            let (found, _) = self.old_rows(*seq, *seq + 1, retention)?;
-            let run = seen.old.len() as u64;
-            seen.old.extend(found.old.into_iter().map(|row| FinishedRow { run, ..row }));
-            seen.later.extend(found.later);
-        }
-        let (pruned, mut later) = self.prune_rows(&seen.old)?;
-        later.extend(seen.later);
-        self.transact_surely(|writer| {
-            let delete = "DELETE FROM prune_later WHERE at = ?1 AND seq = ?2";
-            for (at, seq) in &listed {
-                run(&writer.conn, delete, params![at, *seq as i64])?;
-            }
-            writer.effects.rows += listed.len() as u64;
-            writer.list_for_later(&later)
-        })?;
-        Ok((pruned, listed.len() == LISTED_STEP))
     }
 
     /// By halves if a row cannot be deleted, or if the disk is too full for all at once. Also returns those that
@@ -304,6 +293,15 @@ struct SeenRows {
     old: Vec<FinishedRow>,
     /// Deliveries to look at again, each after a time.
     later: Vec<(i64, u64)>,
+}
+
+impl SeenRows {
+    /// Other rows may be between these and the ones before.
+    fn append_alone(&mut self, other: Self) {
+        let run = self.old.last().map_or(0, |row| row.run + 1);
+        self.old.extend(other.old.into_iter().map(|row| FinishedRow { run, ..row }));
+        self.later.extend(other.later);
+    }
 }
 
 /// Deleting takes room in the journal: on a full disk, fewer rows may fit.
