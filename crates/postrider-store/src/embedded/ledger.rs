@@ -1,5 +1,6 @@
 //! The ledger: reads the disk on connections of its own, and adds what is in flight from memory.
 
+use std::iter;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -10,8 +11,9 @@ use postrider_core::{Delivery, LaneId, LaneKey};
 use super::sql::prelude::*;
 use crate::embedded::EmbeddedStore;
 use crate::embedded::operator::CHUNK;
+use crate::embedded::requests::WriterRequest;
 use crate::embedded::shared::StoreShared;
-use crate::embedded::sql::prune::PRUNE_CALL;
+use crate::embedded::sql::prune::{PRUNE_CALL, PruneStep};
 use crate::embedded::sql::rows::{self, DELIVERY, MessageRow};
 use crate::embedded::sql::statement::is_local;
 use crate::view::{self, SHOWN};
@@ -170,8 +172,9 @@ impl Ledger for EmbeddedStore {
         }
         let mut pruned = 0;
         loop {
-            let retention = retention.clone();
-            let (some, more) = self.run_task(move |writer| writer.prune(&retention)).await?;
+            let step = PruneStep(retention.clone());
+            let answers = self.writer.write(iter::once(Ok(step)), WriterRequest::Prune).await;
+            let (some, more) = answers.into_iter().next().unwrap_or(Err(StoreError::Closed))?;
             pruned += some;
             if !more || pruned >= PRUNE_CALL {
                 break;

@@ -6,6 +6,7 @@
 
 pub mod backup;
 mod checkpoint;
+mod chores;
 mod chosen;
 mod documents;
 mod failure;

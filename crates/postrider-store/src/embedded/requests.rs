@@ -5,6 +5,7 @@ use postrider_core::ports::store::{StoreError, StoreResult};
 use tokio::sync::oneshot;
 
 use super::sql::accept::NewMessageRows;
+use super::sql::prune::PruneStep;
 use super::sql::settle::SettleRow;
 use super::sql::statement::is_local;
 use super::writer::Writer;
@@ -16,6 +17,7 @@ pub(crate) enum WriterRequest {
     Accept(GroupedWrite<NewMessageRows>),
     Settle(GroupedWrite<SettleRow>),
     Start(GroupedWrite<(DeliveryId, u64)>),
+    Prune(GroupedWrite<PruneStep>),
     /// Anything rarer.
     Task(WriterTask),
     Close,
@@ -28,6 +30,7 @@ impl WriterRequest {
             Self::Accept(write) => Some(write),
             Self::Settle(write) => Some(write),
             Self::Start(write) => Some(write),
+            Self::Prune(write) => Some(write),
             Self::Task(_) | Self::Close => None,
         }
     }

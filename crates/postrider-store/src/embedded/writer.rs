@@ -12,6 +12,7 @@ use rusqlite::Connection;
 use tokio::sync::mpsc;
 
 use super::checkpoint::Checkpointer;
+use super::chores::ChoreTurns;
 use super::free_pages::FreePages;
 use super::index::counts::TenantTotals;
 use super::index::effects::TransactionEffects;
@@ -19,7 +20,7 @@ use super::receive::receive_within;
 use super::request_queue::RequestQueue;
 use super::requests::{SharedWrite, WriterRequest};
 use super::reserve::{self, DiskReserve};
-use super::shared::{REPAIR, StoreShared};
+use super::shared::StoreShared;
 use super::sql::counts::CountJournal;
 use super::sql::dedup::DedupStore;
 use super::sql::lanes::LaneNumbers;
@@ -33,8 +34,6 @@ const TAKEN_AT_ONCE: usize = 1_024;
 const APPLIED_AT_ONCE: usize = 128;
 /// How long the last checkpoint waits for readers. What it leaves, the next start finds in the journal.
 const CHECKPOINT_AT_END: Duration = Duration::from_millis(500);
-/// The pause of the housekeeping after a failure.
-const CHORES_PAUSE: Duration = Duration::from_secs(10);
 
 pub(crate) struct Writer {
     pub(crate) conn: Connection,
@@ -50,15 +49,14 @@ pub(crate) struct Writer {
     pub(crate) packing: PackingPosition,
     pub(crate) listing: ListingPosition,
     pub(crate) counts: CountJournal,
-    /// After a failure: when to do the rest of the housekeeping again.
-    chores_at: i64,
+    pub(crate) chores: ChoreTurns,
     pub(crate) reserve: DiskReserve,
     pub(crate) free_pages: FreePages,
     /// Settlements write neither history nor payload, because the page beside theirs is damaged.
     pub(crate) numbers_only: bool,
     /// What the current transaction changes in memory.
     pub(crate) effects: TransactionEffects,
-    checkpointer: Checkpointer,
+    pub(crate) checkpointer: Checkpointer,
     queue: RequestQueue,
     closing: bool,
 }
@@ -90,7 +88,7 @@ impl Writer {
             packing: PackingPosition::default(),
             listing: ListingPosition::default(),
             counts,
-            chores_at: 0,
+            chores: ChoreTurns::default(),
             reserve,
             free_pages: FreePages::default(),
             numbers_only: false,
@@ -378,6 +376,9 @@ impl Writer {
         for name in &effects.new_tenants {
             self.tenants.remove(name);
         }
+        if let Some(position) = effects.pruned_before {
+            self.prune_from = position;
+        }
         let now = self.shared.now();
         let mut index = self.shared.index();
         for (seq, _) in effects.settling {
@@ -386,55 +387,6 @@ impl Writer {
         for (lane, due, seq) in effects.withdrawn {
             index.add(lane, (due, seq), now.0);
         }
-    }
-
-    /// Between transactions: does a little of what has to be done some time. True if there is more.
-    fn housekeep(&mut self) -> bool {
-        self.checkpointer.checkpoint_if_needed(&self.conn);
-        let shrinks = self.give_back_pages();
-        self.reserve.check_free(|| FreePages::bytes(&self.conn));
-        if self.reserve.is_due() {
-            self.checkpoint();
-            self.restore_reserve();
-        }
-        if !self.reserve.is_whole() {
-            return shrinks;
-        }
-        let now = self.shared.now();
-        if now.0 < self.chores_at {
-            return false;
-        }
-        let moving = self.dedup.work(&self.conn, now).unwrap_or_else(|error| {
-            tracing::warn!(%error, "idempotency keys could not be moved; will try again");
-            self.chores_at = (now + CHORES_PAUSE).0;
-            false
-        });
-        if moving {
-            self.checkpointer.add(self.dedup.take_written());
-        }
-        let listing = self.list_some_expiries().unwrap_or_else(|error| {
-            tracing::warn!(%error, "the expiries of pending deliveries could not be listed; will try again");
-            self.chores_at = (now + CHORES_PAUSE).0;
-            false
-        });
-        let packing = self.pack_some().unwrap_or_else(|error| {
-            tracing::warn!(%error, "finished deliveries could not be packed; will try again");
-            self.chores_at = (now + CHORES_PAUSE).0;
-            false
-        });
-        let sorting = self.list_some_waiting().unwrap_or_else(|error| {
-            let what =
-                format!("the list of waiting deliveries cannot be written ({error}); {REPAIR}");
-            self.shared.problems.report("index_damaged", now, what);
-            self.chores_at = (now + CHORES_PAUSE).0;
-            false
-        });
-        let adding = self.add_up_counts().unwrap_or_else(|error| {
-            tracing::warn!(%error, "counts could not be added up; will try again");
-            self.chores_at = (now + CHORES_PAUSE).0;
-            false
-        });
-        moving || listing || packing || sorting || adding || shrinks
     }
 }
 

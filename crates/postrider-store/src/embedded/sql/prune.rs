@@ -3,6 +3,7 @@
 //! again; what is not final yet, or a dead letter, is listed when it becomes final or is discarded.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
 use std::time::Duration;
 
 use postrider_core::model::id::order_key_at;
@@ -11,8 +12,9 @@ use postrider_core::ports::store::{Retention, RetentionTimes, StoreError};
 use super::prelude::*;
 use super::scan::scan;
 use super::statement::is_local;
+use crate::embedded::requests::SharedRow;
 
-/// Rows that one step reads, and deletes in one transaction.
+/// Rows that one step reads and deletes.
 const PRUNE_STEP: usize = 150;
 /// Listed deliveries that one step reads, one by one.
 const LISTED_STEP: usize = 50;
@@ -20,6 +22,26 @@ const LISTED_STEP: usize = 50;
 const DISCARD_STEP: usize = 500;
 /// Rows that one call deletes.
 pub(crate) const PRUNE_CALL: u64 = 10_000;
+
+/// Deletes some of what is old. Answers how many deliveries that were, and whether there may be more. It shares a
+/// transaction with what is accepted and settled, which then waits for no other one.
+pub(crate) struct PruneStep(pub(crate) Arc<Retention>);
+
+impl SharedRow for PruneStep {
+    type Answer = (u64, bool);
+
+    fn rows(&self) -> usize {
+        PRUNE_STEP
+    }
+
+    fn write(steps: &[Self], writer: &mut Writer) -> StoreResult<Vec<Self::Answer>> {
+        steps.iter().map(|step| writer.prune(&step.0)).collect()
+    }
+
+    fn transact(steps: &[Self], writer: &mut Writer) -> StoreResult<Vec<Self::Answer>> {
+        steps.iter().map(|step| writer.prune_what_can_be(&step.0)).collect()
+    }
+}
 
 impl Writer {
     pub(crate) fn save_last_id(&mut self) -> StoreResult<()> {
@@ -80,9 +102,8 @@ impl Writer {
         Ok(retention.times(&key.tenant))
     }
 
-    /// One step. Returns how many deliveries were deleted, and whether there is more to read.
-    pub(crate) fn prune(&mut self, retention: &Retention) -> StoreResult<(u64, bool)> {
-        self.look_again_if_new(retention)?;
+    /// What is to be deleted next.
+    fn next_old(&mut self, retention: &Retention) -> StoreResult<SeenRows> {
         let latest = retention.latest_forgotten(self.shared.earliest());
         let before = order_key_at(latest + Duration::from_millis(1)).max(self.prune_from);
         let (mut seen, next) = self.old_rows(self.prune_from, before, retention)?;
@@ -91,38 +112,48 @@ impl Writer {
             let (found, _) = self.old_rows(*seq, *seq + 1, retention)?;
             seen.append_alone(found);
         }
-        let position = next.unwrap_or(before);
-        let all = self.transact(|writer| {
-            writer.delete_rows(&seen.old)?;
-            writer.save_position(position, &listed, &seen.later)
-        });
-        let mut pruned = seen.old.len() as u64;
-        if all.is_err() {
-            let (some, mut later) = self.prune_rows(&seen.old)?;
-            later.extend(seen.later);
-            self.transact_surely(|writer| writer.save_position(position, &listed, &later))?;
-            pruned = some;
-        }
-        self.prune_from = position;
-        Ok((pruned, next.is_some() || listed.len() == LISTED_STEP))
+        seen.more = next.is_some() || listed.len() == LISTED_STEP;
+        seen.position = next.unwrap_or(before);
+        seen.listed = listed;
+        Ok(seen)
     }
 
-    /// What was `listed` was looked at.
-    fn save_position(
-        &mut self,
-        position: u64,
-        listed: &[(i64, u64)],
-        later: &[(i64, u64)],
-    ) -> StoreResult<()> {
+    /// In a transaction with other requests.
+    fn prune(&mut self, retention: &Retention) -> StoreResult<(u64, bool)> {
+        self.look_again_if_new(retention)?;
+        let seen = self.next_old(retention)?;
+        self.delete_rows(&seen.old)?;
+        self.save_position(&seen, &[])?;
+        Ok((seen.old.len() as u64, seen.more))
+    }
+
+    /// The same in as many transactions as are needed, if a row cannot be deleted or the disk is full.
+    fn prune_what_can_be(&mut self, retention: &Retention) -> StoreResult<(u64, bool)> {
+        self.transact_surely(|writer| writer.look_again_if_new(retention))?;
+        let seen = self.next_old(retention)?;
+        let (pruned, failed) = self.prune_rows(&seen.old)?;
+        self.transact_surely(|writer| writer.save_position(&seen, &failed))?;
+        Ok((pruned, seen.more))
+    }
+
+    /// What was seen needs no second look, except what is to be looked at later, and what `failed`.
+    fn save_position(&mut self, seen: &SeenRows, failed: &[(i64, u64)]) -> StoreResult<()> {
         self.save_last_id()?;
         self.save_time()?;
-        for (at, seq) in listed {
+        for (at, seq) in &seen.listed {
             let delete = "DELETE FROM prune_later WHERE at = ?1 AND seq = ?2";
             run(&self.conn, delete, params![at, *seq as i64])?;
         }
-        self.effects.rows += listed.len() as u64;
-        self.list_for_later(later)?;
-        set_meta(&self.conn, "pruned", position as i64)
+        self.effects.rows += seen.listed.len() as u64;
+        self.list_for_later(&seen.later)?;
+        self.list_for_later(failed)?;
+        self.move_pruning(seen.position)
+    }
+
+    fn move_pruning(&mut self, to: u64) -> StoreResult<()> {
+        self.effects.pruned_before.get_or_insert(self.prune_from);
+        self.prune_from = to;
+        set_meta(&self.conn, "pruned", to as i64)
     }
 
     /// Some of those that were listed and may be old enough now.
@@ -142,12 +173,8 @@ impl Writer {
         if value(&self.conn, select, [])? == Some(now) {
             return Ok(());
         }
-        self.transact_surely(|writer| {
-            set_meta(&writer.conn, "retention", now)?;
-            set_meta(&writer.conn, "pruned", 0)
-        })?;
-        self.prune_from = 0;
-        Ok(())
+        set_meta(&self.conn, "retention", now)?;
+        self.move_pruning(0)
     }
 
     /// A delivery that the search has passed is final now.
@@ -293,6 +320,11 @@ struct SeenRows {
     old: Vec<FinishedRow>,
     /// Deliveries to look at again, each after a time.
     later: Vec<(i64, u64)>,
+    /// Entries of the list that were looked at.
+    listed: Vec<(i64, u64)>,
+    /// Everything before this sequence was looked at.
+    position: u64,
+    more: bool,
 }
 
 impl SeenRows {

@@ -1,0 +1,109 @@
+//! What the writer does between transactions, a little at a time.
+
+use std::time::Duration;
+
+use postrider_core::Timestamp;
+use postrider_core::ports::store::{StoreError, StoreResult};
+
+use super::free_pages::FreePages;
+use super::shared::REPAIR;
+use super::writer::Writer;
+
+/// The pause after a failure.
+const PAUSE: Duration = Duration::from_secs(10);
+
+struct Chore {
+    /// Does one step. True if it did something, and there may be more.
+    step: fn(&mut Writer) -> StoreResult<bool>,
+    report: fn(&Writer, StoreError, Timestamp),
+}
+
+const CHORES: [Chore; 5] = [
+    Chore {
+        step: Writer::move_some_keys,
+        report: |_, error, _| {
+            tracing::warn!(%error, "idempotency keys could not be moved; will try again");
+        },
+    },
+    Chore {
+        step: Writer::pack_some,
+        report: |_, error, _| {
+            tracing::warn!(%error, "finished deliveries could not be packed; will try again");
+        },
+    },
+    Chore {
+        step: Writer::list_some_expiries,
+        report: |_, error, _| {
+            tracing::warn!(%error, "the expiries of pending deliveries could not be listed; will try again");
+        },
+    },
+    Chore {
+        step: Writer::list_some_waiting,
+        report: |writer, error, now| {
+            let what =
+                format!("the list of waiting deliveries cannot be written ({error}); {REPAIR}");
+            writer.shared.problems.report("index_damaged", now, what);
+        },
+    },
+    Chore {
+        step: Writer::add_up_counts,
+        report: |_, error, _| {
+            tracing::warn!(%error, "counts could not be added up; will try again");
+        },
+    },
+];
+
+/// Whose turn it is.
+#[derive(Default)]
+pub(crate) struct ChoreTurns {
+    next: usize,
+    /// Per chore, after a failure: not before this time.
+    paused_until: [i64; CHORES.len()],
+}
+
+impl Writer {
+    /// True if there may be more to do.
+    pub(crate) fn housekeep(&mut self) -> bool {
+        self.checkpointer.checkpoint_if_needed(&self.conn);
+        let shrinks = self.give_back_pages();
+        self.reserve.check_free(|| FreePages::bytes(&self.conn));
+        if self.reserve.is_due() {
+            self.checkpoint();
+            self.restore_reserve();
+        }
+        if !self.reserve.is_whole() {
+            return shrinks;
+        }
+        self.do_a_chore() || shrinks
+    }
+
+    /// One step of one chore, so that no request waits for all of them. They take turns.
+    fn do_a_chore(&mut self) -> bool {
+        let now = self.shared.now();
+        for _ in 0..CHORES.len() {
+            let turn = self.chores.next;
+            self.chores.next = (turn + 1) % CHORES.len();
+            if now.0 < self.chores.paused_until[turn] {
+                continue;
+            }
+            let chore = &CHORES[turn];
+            match (chore.step)(self) {
+                Ok(true) => return true,
+                Ok(false) => {}
+                Err(error) => {
+                    (chore.report)(self, error, now);
+                    self.chores.paused_until[turn] = (now + PAUSE).0;
+                }
+            }
+        }
+        false
+    }
+
+    fn move_some_keys(&mut self) -> StoreResult<bool> {
+        let moved = self.dedup.work(&self.conn, self.shared.now())?;
+        if moved {
+            self.checkpointer.add(self.dedup.take_written());
+        }
+        Ok(moved)
+    }
+}
