@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use postrider_core::model::class::WhenOpen;
 use postrider_core::model::decision::Decision;
-use postrider_core::policy::probe_choice::keep_best;
+use postrider_core::policy::probe_choice::{ProbeTraits, keep_best};
 use postrider_core::ports::store::{Consumer, ReadyLane, StoreError};
 use postrider_core::{Channel, ChannelKind, Gate, LaneId, LaneKey, LaneState, Timestamp};
 use tokio::sync::watch;
@@ -301,7 +301,12 @@ impl Leaser {
         context.unsettled.leased(leased.len());
         if permit.probes() {
             let now = context.clock.now();
-            let others = keep_best(&mut leased, asked, |probe| (probe.tries, probe.hash));
+            let served = permit.served();
+            let others = keep_best(&mut leased, asked, |probe| ProbeTraits {
+                address: probe.hash,
+                is_served: served.contains(probe.hash.number()),
+                tries: probe.tries,
+            });
             for other in others {
                 work.settle_unattempted(other, now, |_| Decision::Release);
             }

@@ -20,7 +20,10 @@ fn sick_traffic_costs_healthy_traffic_nothing() {
 /// Worlds in which a rule was found to be missing or wrong.
 #[test]
 fn worlds_that_once_broke_a_bound_keep_it() {
-    for seed in [592, 676, 1_505, 3_544, 3_664, 3_821, 3_844, 4_110, 4_571] {
+    for seed in [
+        26, 150, 186, 354, 592, 640, 676, 704, 946, 1_413, 1_505, 3_379, 3_544, 3_664, 3_821,
+        3_844, 4_110, 4_571, 5_972, 6_222, 8_030,
+    ] {
         let report = harm(seed);
         assert!(report.broken.is_empty(), "{report}");
     }

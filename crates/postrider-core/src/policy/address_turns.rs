@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::model::time::Timestamp;
 use crate::policy::sick_addresses::{AddressTurn, SickAddresses};
+use crate::policy::sick_calls::SickCallRoom;
 
 /// An address with so many calls under way that take long is slow.
 const SLOW_FROM: usize = 2;
@@ -35,6 +36,8 @@ pub struct SlowRoom {
 pub struct AddressTurns<'a> {
     addresses: Option<&'a SickAddresses>,
     room: Option<SlowRoom>,
+    /// For calls to sick addresses.
+    pub sick: SickCallRoom,
     now: Timestamp,
     /// Calls that may go, by address.
     taken: HashMap<u64, usize>,
@@ -45,9 +48,10 @@ impl<'a> AddressTurns<'a> {
     pub fn new(
         addresses: Option<&'a SickAddresses>,
         room: Option<SlowRoom>,
+        sick: SickCallRoom,
         now: Timestamp,
     ) -> Self {
-        Self { addresses, room, now, taken: HashMap::new() }
+        Self { addresses, room, sick, now, taken: HashMap::new() }
     }
 
     /// Until when the next call to the address has to wait, if it has to. `overdue` are its calls under way
@@ -70,6 +74,7 @@ impl<'a> AddressTurns<'a> {
         }
         *taken += 1;
         match self.addresses?.turn(target, self.now) {
+            AddressTurn::Go if is_sick => self.sick.take().err(),
             AddressTurn::Go => None,
             // Those that wait for the same moment do not all go in it.
             AddressTurn::Wait { until } => {
@@ -82,13 +87,18 @@ impl<'a> AddressTurns<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::sick_calls::SickCalls;
 
     const NOW: Timestamp = Timestamp(1_800_000_000_000);
     const ROOM: SlowRoom = SlowRoom { long: 128, apart: 64, is_alone: false };
 
+    fn sick() -> SickCallRoom {
+        SickCalls::default().room(NOW)
+    }
+
     /// How many of 100 calls to an address with so many overdue ones may go.
     fn going(room: Option<SlowRoom>, overdue: usize) -> usize {
-        let mut turns = AddressTurns::new(None, room, NOW);
+        let mut turns = AddressTurns::new(None, room, sick(), NOW);
         (0..100).filter(|_| turns.rest(7, overdue, 0.5).is_none()).count()
     }
 
@@ -116,11 +126,11 @@ mod tests {
             addresses.failed(7, now, true, now, 0.5);
         }
         let later = NOW + Duration::from_secs(60);
-        let mut turns = AddressTurns::new(Some(&addresses), Some(ROOM), later);
+        let mut turns = AddressTurns::new(Some(&addresses), Some(ROOM), sick(), later);
         assert_eq!(turns.rest(7, 0, 0.5), None);
         assert!(turns.rest(7, 0, 0.5).is_some());
         assert_eq!(turns.rest(8, 0, 0.5), None, "others go on");
-        let mut turns = AddressTurns::new(Some(&addresses), Some(ROOM), later);
+        let mut turns = AddressTurns::new(Some(&addresses), Some(ROOM), sick(), later);
         assert!(turns.rest(7, 1, 0.5).is_some(), "one from before is under way");
     }
 }

@@ -30,6 +30,8 @@ const CUT_REFUSALS: f64 = 0.5;
 const JUDGED_AT: f64 = 0.5;
 const PAID_LATENCY: f64 = 0.8;
 const PAID_WELL: f64 = 0.65;
+/// So many calls, as a share of those that went well at once, are surely not too many.
+const FEW: f64 = 0.5;
 /// Refusals are judged after this time at the latest.
 const TRIPS_JUDGED: u32 = 8;
 const TIME_JUDGED: Duration = Duration::from_secs(2);
@@ -49,6 +51,8 @@ pub struct CallToken {
     target: u64,
     tenant: u64,
     cohort: u32,
+    /// Calls under way when it began, with it.
+    under_way: u32,
     apart: bool,
 }
 
@@ -160,7 +164,7 @@ impl CallLimit {
         if !apart {
             self.refusals.tenants.note(tenant, now);
         }
-        CallToken { target, tenant, cohort, apart }
+        CallToken { target, tenant, cohort, under_way: in_flight as u32, apart }
     }
 
     /// A call ends `latency_ms` after its request was written. `in_flight` includes it.
@@ -271,14 +275,19 @@ impl CallLimit {
             return self.forgive_refusals(now);
         }
         let settled = now.since(self.changed_at) >= self.round_trip();
+        let is_doubling = self.is_doubling();
         let signs = &mut self.refusals;
         if !settled || !signs.sample.count(token.target, refused, now) {
             return;
         }
-        signs.spent.add(refused, latency_ms, in_flight);
+        signs.spent.add(refused, latency_ms, in_flight, now);
+        signs.refused_tenants.note(token.tenant, refused, now);
+        signs.levels.note(token.under_way as usize, refused, now);
         if refused {
-            signs.refused_tenants.note(token.tenant, now);
-            if signs.is_refused(now) {
+            let few = signs.spent.well_at_once(self.limit) * FEW;
+            if signs.levels.depend_on_calls(few, now) == Some(false) {
+                self.forgive_refusals(now);
+            } else if signs.is_refused(is_doubling, now) {
                 self.heed_refusals(now);
             }
         }
@@ -287,18 +296,21 @@ impl CallLimit {
     /// Cuts to the number of calls that went well at once, or restores the limit.
     fn heed_refusals(&mut self, now: Timestamp) {
         let signs = &self.refusals;
-        let passed = now.since(self.changed_at);
-        if is_within(signs.ignored_at, IGNORED_FOR, now) {
+        if is_within(signs.ignored_at, IGNORED_FOR, now) || !signs.spent.has_well() {
             return;
         }
         let well_at_once = signs.spent.well_at_once(self.limit);
-        let known = signs.spent.is_known();
+        let is_late = signs.spent.time(now) >= TIME_JUDGED.max(self.round_trip() * TRIPS_JUDGED);
+        let known = signs.spent.is_known(is_late);
         let here = CutTrial { limit: self.limit, measure: if known { well_at_once } else { 0.0 } };
+        let is_further = signs
+            .trial
+            .is_some_and(|trial| self.limit < trial.limit && self.limit > trial.limit * JUDGED_AT);
+        if !is_further && !known && !is_late {
+            return;
+        }
         match signs.trial {
             Some(trial) if self.limit <= trial.limit * JUDGED_AT => {
-                if !known && passed < TIME_JUDGED.max(self.round_trip() * TRIPS_JUDGED) {
-                    return;
-                }
                 if well_at_once < trial.measure * PAID_WELL {
                     (self.refusals.trial, self.refusals.ignored_at) = (None, Some(now));
                     return self.undo(trial, now);
@@ -315,7 +327,7 @@ impl CallLimit {
         self.reason = LimitReason::Refused { addresses, of };
     }
 
-    /// It is always the same addresses that refuse: what they led to is undone.
+    /// Refusals have another reason than the number of calls: what they led to is undone.
     fn forgive_refusals(&mut self, now: Timestamp) {
         if let Some(trial) = self.refusals.trial.take().filter(|trial| trial.limit > self.limit) {
             self.undo(trial, now);
@@ -350,14 +362,25 @@ impl CallLimit {
         // Where less is asked for than allowed, nothing is learned about more.
         let ignored = is_within(self.latency.ignored_at, IGNORED_FOR, now);
         let held = self.latency.queueing > 0 && !ignored;
+        let held = held || self.is_refused(now);
         if !cut && half_used && well > 0 && !held {
             let more = self.growth.step(self.limit, f64::from(well));
             self.limit = (self.limit + more).min(self.ceiling);
         }
     }
 
+    fn is_doubling(&self) -> bool {
+        self.limit < self.growth.doubling_until.min(self.ceiling)
+    }
+
+    /// Refusals say that there are too many calls; how many too many is known a little later.
+    fn is_refused(&self, now: Timestamp) -> bool {
+        !is_within(self.refusals.ignored_at, IGNORED_FOR, now)
+            && self.refusals.is_refused(self.is_doubling(), now)
+    }
+
     fn double(&mut self, now: Timestamp) {
-        if self.limit < self.growth.doubling_until && self.limit < self.ceiling {
+        if self.is_doubling() && !self.is_refused(now) {
             self.limit =
                 (self.limit * 2.0).min(self.growth.doubling_until).min(self.ceiling).floor();
             self.changed_at = now;

@@ -214,6 +214,10 @@ impl RefusalSample {
         true
     }
 
+    pub(super) fn answers(&self) -> usize {
+        self.sample.len
+    }
+
     /// Calls that were refused.
     pub(super) fn refused(&self) -> usize {
         self.refused

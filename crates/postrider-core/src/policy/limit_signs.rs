@@ -1,16 +1,25 @@
 //! The two signs that an origin gets too many calls: it queues them, or it refuses them. Pure.
 
+use std::time::Duration;
+
 use crate::model::time::Timestamp;
 use crate::policy::cohort::{Cohort, RefusalSample, TenantPair};
+use crate::policy::refusal_levels::RefusalLevels;
+use crate::policy::refused_tenants::RefusedTenants;
 use crate::policy::refusing_addresses::RefusingAddresses;
 
 /// This many refused calls of a sample of 64, from so many addresses, are no noise: more than 5 %.
 const REFUSED_MIN: usize = 4;
 const REFUSING_MIN: usize = 3;
+/// While the limit doubles, one of so many, of this many answers at least: if it was too much already, the next
+/// doubling shows it more clearly.
+const REFUSED_SURE: usize = 4;
+const ANSWERS_SURE: usize = 16;
 /// From this share of the limit on, all of it counts as used.
 const USED: f64 = 0.5;
 /// So many calls have to go well before the time spent in calls is compared.
 const WELL_JUDGED: u32 = 48;
+const WELL_JUDGED_LATE: u32 = 16;
 
 /// The state before a row of cuts, to which the limit returns if they do not help.
 #[derive(Debug, Clone, Copy)]
@@ -39,8 +48,9 @@ pub(super) struct RefusalSign {
     pub(super) spent: TimeSpent,
     pub(super) addresses: RefusingAddresses,
     pub(super) tenants: TenantPair,
-    pub(super) refused_tenants: TenantPair,
+    pub(super) refused_tenants: RefusedTenants,
     pub(super) trial: Option<CutTrial>,
+    pub(super) levels: RefusalLevels,
     pub(super) ignored_at: Option<Timestamp>,
 }
 
@@ -53,15 +63,29 @@ pub(super) struct TimeSpent {
     /// Calls under way, summed up over all that ended, and how many these were.
     under_way: f64,
     ended: f64,
+    began: Timestamp,
 }
 
 impl TimeSpent {
-    /// Enough calls went well for a judgement.
-    pub(super) fn is_known(&self) -> bool {
-        self.well >= WELL_JUDGED
+    /// Enough calls went well for a judgement: fewer if it is late.
+    pub(super) fn is_known(&self, is_late: bool) -> bool {
+        self.well >= if is_late { WELL_JUDGED_LATE } else { WELL_JUDGED }
     }
 
-    pub(super) fn add(&mut self, refused: bool, latency_ms: u32, in_flight: usize) {
+    /// Some calls went well. Where none does, it is not that they are too many.
+    pub(super) fn has_well(&self) -> bool {
+        self.well > 0
+    }
+
+    /// How long it is counted for.
+    pub(super) fn time(&self, now: Timestamp) -> Duration {
+        now.since(self.began)
+    }
+
+    pub(super) fn add(&mut self, refused: bool, latency_ms: u32, in_flight: usize, now: Timestamp) {
+        if self.ended == 0.0 {
+            self.began = now;
+        }
         // A call shorter than the clock's step takes half a step on the average.
         let ms = f64::from(latency_ms) + 0.5;
         self.under_way += in_flight as f64;
@@ -86,7 +110,12 @@ impl TimeSpent {
     pub(super) fn well_at_once(&self, limit: f64) -> f64 {
         let under_way = self.under_way / self.ended;
         let used = if under_way >= USED * limit { limit } else { under_way };
-        used * self.well_ms / (self.well_ms + self.refused_ms)
+        used * (1.0 - self.refused_share())
+    }
+
+    /// The share of the time in calls that were refused.
+    pub(super) fn refused_share(&self) -> f64 {
+        self.refused_ms / (self.well_ms + self.refused_ms)
     }
 }
 
@@ -122,17 +151,21 @@ impl RefusalSign {
             spent: TimeSpent::default(),
             addresses: RefusingAddresses::default(),
             tenants: TenantPair::default(),
-            refused_tenants: TenantPair::default(),
+            refused_tenants: RefusedTenants::default(),
             trial: None,
+            levels: RefusalLevels::default(),
             ignored_at: None,
         }
     }
 
     /// Enough addresses refuse, and more than one tenant's where two are active.
-    pub(super) fn is_refused(&self, now: Timestamp) -> bool {
+    pub(super) fn is_refused(&self, is_doubling: bool, now: Timestamp) -> bool {
         let addresses_min = REFUSING_MIN.min(self.sample.addresses_in_use());
-        self.sample.refused() >= REFUSED_MIN
+        let (answers, refused) = (self.sample.answers(), self.sample.refused());
+        let is_sure = answers >= ANSWERS_SURE && refused * REFUSED_SURE >= answers;
+        refused >= REFUSED_MIN
+            && (is_sure || !is_doubling)
             && self.sample.addresses().1 >= addresses_min
-            && (self.refused_tenants.are_two(now) || !self.tenants.are_two(now))
+            && (self.refused_tenants.are_several() || !self.tenants.are_two(now))
     }
 }

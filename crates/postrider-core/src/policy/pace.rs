@@ -48,6 +48,8 @@ const BURST_WINDOW: Duration = Duration::from_millis(50);
 const PER_S_MIN: f64 = 0.5;
 /// After so many cuts that changed nothing, complaints are ignored for a while.
 const VAIN_MAX: u32 = 3;
+/// So many answers tell whether a cut changed anything.
+const VAIN_CALLS: u32 = 8;
 const LEAVE_ALONE: Duration = Duration::from_secs(60);
 /// A pace that held no lane for so long is forgotten.
 const FORGET: Duration = Duration::from_secs(300);
@@ -64,6 +66,8 @@ pub struct Pace {
     /// Cuts in a row that changed nothing.
     vain: u32,
     left_alone_until: Timestamp,
+    /// When many calls got complaints first, each about one address.
+    suspected_at: Timestamp,
 }
 
 #[derive(Debug, Clone)]
@@ -74,6 +78,8 @@ struct LearnedPace {
     cut_to: f64,
     /// The share of complaints that led to the cut.
     share: f64,
+    /// Answers since then, and the complaints among them; not those of calls that were under way.
+    since: WindowCounts,
     grown_at: Timestamp,
     /// Complaints came at about this pace before.
     confirmed: bool,
@@ -91,6 +97,7 @@ impl Default for Pace {
             learned: None,
             vain: 0,
             left_alone_until: Timestamp::default(),
+            suspected_at: Timestamp::default(),
         }
     }
 }
@@ -166,11 +173,17 @@ impl Pace {
             self.first_at = now;
         }
         self.answers.count(complains, now);
+        if let Some(learned) =
+            self.learned.as_mut().filter(|last| now.since(last.cut_at) >= ONCE_PER)
+        {
+            learned.since.calls = learned.since.calls.saturating_add(1);
+            learned.since.failed = learned.since.failed.saturating_add(u32::from(complains));
+        }
         if !complains || now < self.left_alone_until {
             return;
         }
         let tally = self.answers.tally(now);
-        if of_one && self.learned.is_none() && tally.calls < MANY {
+        if of_one && self.learned.is_none() && !self.is_lasting(tally, now) {
             return;
         }
         let (since, needed) = match &self.learned {
@@ -180,9 +193,23 @@ impl Pace {
         };
         let evident = self.learned.is_none() && tally.calls - tally.failed >= ACCEPTED_MIN;
         let judged = evident || now.since(since) >= ONCE_PER;
+        // Where most calls go well, it takes some to see what the last cut changed.
+        let is_seen = self.learned.as_ref().is_none_or(|last| last.since.calls >= VAIN_CALLS);
+        let judged = judged && (is_seen || share(tally) >= SPARE_SHARE);
         if judged && tally.failed >= COMPLAINTS_MIN && share(tally) >= needed {
             self.cut(tally, now);
         }
+    }
+
+    /// Whether many calls get complaints, each about one address, for longer than one burst of them takes.
+    fn is_lasting(&mut self, tally: WindowCounts, now: Timestamp) -> bool {
+        if tally.calls < MANY || share(tally) < SHARE_AT_FIRST {
+            return false;
+        }
+        if now.since(self.suspected_at) >= WITHIN * 5 {
+            self.suspected_at = now;
+        }
+        now.since(self.suspected_at) >= WITHIN
     }
 
     fn cut(&mut self, tally: WindowCounts, now: Timestamp) {
@@ -195,10 +222,9 @@ impl Pace {
             return;
         }
         if let Some(last) = &self.learned {
-            let in_a_row = now.since(last.cut_at) < WITHIN * 3;
             // Where hardly anything is accepted, a lower pace has not had its chance yet.
-            let unchanged = last.confirmed && last.per_s < last.cut_to * 1.05;
-            let in_vain = in_a_row && unchanged && share < 0.5 && share > last.share / 2.0;
+            let since = self::share(last.since);
+            let in_vain = share < SPARE_SHARE && since > last.share / 2.0;
             self.vain = if in_vain { self.vain + 1 } else { 0 };
             if self.vain >= VAIN_MAX {
                 self.vain = 0;
@@ -225,6 +251,7 @@ impl Pace {
             limiter,
             cut_at: now,
             share,
+            since: WindowCounts::default(),
             confirmed,
             cut_to: per_s,
             grown_at: now,
@@ -301,6 +328,32 @@ mod tests {
             paced += u32::from(pace.per_s().is_some());
         }
         assert!(paced < 12_000 && sent > 50_000, "paced for {paced} ms, sent {sent}");
+    }
+
+    #[test]
+    fn a_third_that_complains_at_any_pace_does_not_slow_the_others_down_for_long() {
+        let mut pace = Pace::default();
+        let (mut paced, mut sent) = (0, 0_u32);
+        for n in 0..60_000 {
+            if pace.available(1, at(n)).is_ok() {
+                pace.take(1, at(n));
+                sent += 1;
+                let signal = if sent.is_multiple_of(3) { Signal::Busy } else { Signal::Well };
+                pace.report(signal, false, at(n));
+            }
+            paced += u32::from(pace.per_s().is_some());
+        }
+        assert!(paced < 6_000, "paced for {paced} ms, sent {sent}");
+    }
+
+    #[test]
+    fn a_burst_of_complaints_about_single_addresses_begins_nothing() {
+        let mut pace = Pace::default();
+        let third = |n: u64| if n.is_multiple_of(3) { Signal::Busy } else { Signal::Well };
+        (0..300).for_each(|n| pace.report(third(n), true, at(n * 5)));
+        assert_eq!(pace.per_s(), None, "it lasted for a second and a half");
+        (300..900).for_each(|n| pace.report(third(n), true, at(n * 5)));
+        assert!(pace.per_s().is_some(), "it goes on");
     }
 
     #[test]

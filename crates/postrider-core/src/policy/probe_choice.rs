@@ -1,16 +1,29 @@
 //! Which of the due deliveries try whether a provider works again: those that tell most about it. Pure.
 
-/// Keeps up to `most`: first attempts before retries, each to another address. Returns the others. `probe` says
-/// how often one was tried, and its address.
+/// A delivery as a probe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProbeTraits<A> {
+    pub address: A,
+    /// The address worked before.
+    pub is_served: bool,
+    /// How often it was tried.
+    pub tries: u32,
+}
+
+/// Keeps up to `most`: those to addresses that worked before, then first attempts, then retries, each to another
+/// address. Returns the others.
 pub fn keep_best<T, A: PartialEq>(
     due: &mut Vec<T>,
     most: usize,
-    probe: impl Fn(&T) -> (u32, A),
+    probe: impl Fn(&T) -> ProbeTraits<A>,
 ) -> Vec<T> {
-    due.sort_by_key(|one| probe(one).0);
+    due.sort_by_key(|one| {
+        let ProbeTraits { is_served, tries, .. } = probe(one);
+        (!is_served, tries)
+    });
     let mut seen = Vec::with_capacity(most);
     let others = due.extract_if(.., |one| {
-        let (_, address) = probe(one);
+        let ProbeTraits { address, .. } = probe(one);
         let is_new = seen.len() < most && !seen.contains(&address);
         if is_new {
             seen.push(address);
@@ -24,10 +37,21 @@ pub fn keep_best<T, A: PartialEq>(
 mod tests {
     use super::*;
 
+    fn probe(&(tries, address): &(u32, char)) -> ProbeTraits<char> {
+        ProbeTraits { address, is_served: address == 'e', tries }
+    }
+
+    #[test]
+    fn addresses_that_worked_before_are_tried_first() {
+        let mut due = vec![(0, 'a'), (0, 'b'), (1, 'e'), (0, 'e')];
+        keep_best(&mut due, 2, probe);
+        assert_eq!(due, [(0, 'e'), (0, 'a')]);
+    }
+
     #[test]
     fn first_attempts_to_different_addresses_are_tried_before_retries() {
         let mut due = vec![(3, 'a'), (0, 'b'), (0, 'b'), (1, 'c'), (0, 'd')];
-        let others = keep_best(&mut due, 3, |one| *one);
+        let others = keep_best(&mut due, 3, probe);
         assert_eq!(due, [(0, 'b'), (0, 'd'), (1, 'c')]);
         assert_eq!(others, [(0, 'b'), (3, 'a')]);
     }

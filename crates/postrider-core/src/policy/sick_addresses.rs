@@ -113,6 +113,11 @@ impl SickAddresses {
         Some(health.failing_since)
     }
 
+    /// Whether a call that began then tells more than the one before: it was not under way at the same time.
+    pub fn is_news(&self, target: u64, began: Timestamp) -> bool {
+        self.known.get(&target).is_none_or(|health| began >= health.ended)
+    }
+
     /// Whether its calls take long as a rule.
     pub fn is_slow(&self, target: u64) -> bool {
         self.known.get(&target).is_some_and(|health| health.long >= LONG_MIN)
@@ -136,7 +141,6 @@ impl SickAddresses {
     ) -> bool {
         let Some(health) = self.health(target, now) else { return false };
         health.successes = 0;
-        // Calls that were under way at the same time tell of the same failure.
         if began >= health.ended {
             if health.failures == 0 {
                 health.failing_since = now;

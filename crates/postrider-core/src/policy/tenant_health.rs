@@ -4,6 +4,8 @@
 use std::time::Duration;
 
 use crate::model::time::Timestamp;
+use crate::policy::recent_voters::RecentVoters;
+use crate::policy::served_addresses::ServedAddresses;
 use crate::policy::sick_addresses::SickAddresses;
 use crate::policy::signal::Signal;
 use crate::policy::votes::{VoteCount, Votes};
@@ -11,8 +13,10 @@ use crate::policy::window::SlidingWindow;
 
 /// So many voters are needed to judge by shares.
 const VOTERS_MIN: usize = 5;
-/// With so many, a few that are well do not matter.
-const VOTERS_SURE: usize = 10;
+/// With so many that all fail it is no chance, even where a third of the addresses does. With twice as many and
+/// more, a few that are well do not matter.
+const VOTERS_DOWN: usize = 8;
+const VOTERS_SURE: usize = 20;
 const DEGRADED_SHARE: f64 = 0.2;
 const DOWN_SHARE: f64 = 0.8;
 /// With fewer voters, all bad: so many failed calls without a success in between mean down.
@@ -51,9 +55,10 @@ pub struct TenantHealth {
     /// Failed calls in a row, each within a minute of the one before, and when the last of them failed.
     failed: u32,
     failed_at: Timestamp,
-    /// First attempts and retries that succeeded; failed are those without success.
+    /// Successes, and as failed the first attempts without one, one at a time per address.
     calls: SlidingWindow,
     pub addresses: SickAddresses,
+    pub served: ServedAddresses,
 }
 
 /// The end of a call, as far as health is concerned.
@@ -76,14 +81,15 @@ impl Default for TenantHealth {
             failed_at: Timestamp::default(),
             calls: SlidingWindow::new(THROTTLE_WINDOW),
             addresses: SickAddresses::default(),
+            served: ServedAddresses::default(),
         }
     }
 }
 
 impl TenantHealth {
-    /// Begins with these votes, from before anything failed.
-    pub fn with_votes(votes: Votes) -> Self {
-        Self { votes, ..Self::default() }
+    /// Begins with what is known from before anything failed.
+    pub fn with_voters(voters: &RecentVoters) -> Self {
+        Self { votes: voters.votes(), served: voters.served(), ..Self::default() }
     }
 
     /// Learns from the end of a call. `random` is a random number in `0.0..1.0`.
@@ -92,19 +98,27 @@ impl TenantHealth {
         if call.unopened || !(failed || call.signal == Signal::Well) {
             return;
         }
-        if !failed || !call.is_retry {
-            self.calls.count(failed, now);
-        }
         if !failed {
+            self.calls.count(false, now);
             self.failed = 0;
             self.votes.cast(call.target, true, now);
             self.addresses.succeeded(call.target, now);
+            self.served.add(call.target);
             return;
         }
         let was_sick = self.addresses.is_sick(call.target);
+        // Calls that hang together end together: they are one failure, and of another time if they hung for long.
+        let is_new = self.addresses.is_news(call.target, call.began)
+            && now.since(call.began) < THROTTLE_WINDOW;
+        if !call.is_retry && !was_sick && is_new {
+            self.calls.count(true, now);
+        }
         // How others fared before it began to fail says nothing about it.
         let since = self.addresses.failing_since(call.target).unwrap_or(now);
         let others_work = do_work(self.votes.count_others_since(call.target, since, now));
+        if others_work {
+            self.served.remove(call.target);
+        }
         let is_sick = self.addresses.failed(call.target, call.began, others_work, now, random);
         if is_sick && !was_sick {
             self.votes.withdraw(call.target);
@@ -136,14 +150,14 @@ impl TenantHealth {
     pub fn condition(&self, now: Timestamp) -> Condition {
         let count = self.votes.count(now);
         let few_all_bad =
-            count.voters < VOTERS_MIN && count.bad == count.voters && self.failed >= FAILED_MIN;
+            count.voters < VOTERS_DOWN && count.bad == count.voters && self.failed >= FAILED_MIN;
         if few_all_bad {
             return Condition::Down;
         }
         match count.bad_share() {
             _ if count.voters < VOTERS_MIN => Condition::Well,
             share if share >= DOWN_SHARE && count.voters >= VOTERS_SURE => Condition::Down,
-            1.0 => Condition::Down,
+            1.0 if count.voters >= VOTERS_DOWN => Condition::Down,
             share if share >= DEGRADED_SHARE => Condition::Degraded,
             _ => Condition::Well,
         }
@@ -210,9 +224,10 @@ mod tests {
     #[test]
     fn it_is_judged_by_the_share_of_addresses_that_fail() {
         let conditions =
-            [(1, 9), (2, 8), (7, 3), (8, 2), (5, 0)].map(|(bad, good)| after(bad, good));
+            [(1, 9), (2, 8), (15, 5), (16, 4), (8, 0)].map(|(bad, good)| after(bad, good));
         use Condition::{Degraded, Down, Well};
         assert_eq!(conditions, [Well, Degraded, Degraded, Down, Down]);
+        assert_eq!([(8, 2), (7, 0)].map(|(bad, good)| after(bad, good)), [Degraded; 2], "chance");
     }
 
     #[test]
@@ -221,6 +236,20 @@ mod tests {
         (0..100).for_each(|target| report(&mut health, target % 9, Signal::Well, false, 0));
         (0..1_000).for_each(|n| report(&mut health, 100, Signal::Failing, true, n / 100));
         assert_eq!(health.condition(NOW), Condition::Well);
+    }
+
+    #[test]
+    fn calls_that_hang_together_leave_room_for_those_that_work() {
+        let mut health = TenantHealth::default();
+        let ended = NOW + Duration::from_secs(30);
+        for n in 0..100 {
+            let began = NOW + Duration::from_millis(n * 10);
+            let signal = Signal::Failing;
+            let call =
+                HealthCall { signal, target: n % 4, is_retry: false, unopened: false, began };
+            health.report(&call, ended, 0.5);
+        }
+        assert!(health.room(ended) >= 26, "four addresses failed once: {}", health.room(ended));
     }
 
     #[test]

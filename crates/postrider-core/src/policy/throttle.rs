@@ -15,6 +15,8 @@ pub const WIDEN_AT: usize = 3;
 
 /// And only if they are at least this share of the calls made meanwhile.
 const WIDEN_SHARE: f64 = 0.5;
+/// With fewer calls, only if all of them were answered so.
+const CALLS_SURE: u32 = 10;
 /// That their host wants a pause is a guess: the first is this long, each after it twice as long, up to what
 /// they asked for. So many successes in a row say that it was wrong.
 const GUESSED_MIN: Duration = Duration::from_secs(1);
@@ -86,7 +88,8 @@ impl ThrottleSpread {
         self.recent[0] = Some((now, target, after));
         let waits = self.recent.iter().flatten().map(|(.., after)| *after);
         let tally = self.calls.tally(now);
-        let many = f64::from(tally.failed) >= WIDEN_SHARE * f64::from(tally.calls);
+        let many = f64::from(tally.failed) >= WIDEN_SHARE * f64::from(tally.calls)
+            && (tally.calls >= CALLS_SURE || tally.failed == tally.calls);
         if waits.clone().count() < WIDEN_AT || !many {
             return None;
         }
@@ -147,6 +150,13 @@ mod tests {
     }
 
     #[test]
+    fn among_a_few_calls_only_all_of_them_speak_for_the_host() {
+        let mut spread = ThrottleSpread::default();
+        spread.count(Signal::Well, NOW);
+        assert_eq!([1, 2, 3, 4].map(|target| note(&mut spread, target, 60, 0)), [None; 4]);
+    }
+
+    #[test]
     fn a_guess_that_nothing_contradicts_grows_to_what_was_asked_for() {
         let mut spread = ThrottleSpread::default();
         let mut guesses =
@@ -155,7 +165,7 @@ mod tests {
         (0..3).for_each(|_| spread.count(Signal::Well, NOW + Duration::from_secs(71)));
         let mut guesses =
             |at_s| (0..3).find_map(|target| note(&mut spread, target, 30, at_s)).unwrap_or(0);
-        assert_eq!(guesses(80), 1, "three successes say that it was wrong");
+        assert_eq!(guesses(82), 1, "three successes say that it was wrong");
     }
 
     #[test]

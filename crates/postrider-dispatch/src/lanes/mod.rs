@@ -170,7 +170,8 @@ impl Lanes {
         targets: impl Iterator<Item = u64>,
     ) -> Vec<Option<Timestamp>> {
         let now = self.clock.now();
-        let gates = provider.gates();
+        let mut gates = provider.gates();
+        let sick = gates.sick_calls.room(now);
         let own = gates.known_trouble(tenant);
         let tenant = provider::number(tenant);
         if own.is_none() && !gates.places.has_overdue(tenant) {
@@ -183,9 +184,13 @@ impl Lanes {
             apart: self.global.room_apart(all, tenant, true),
             is_alone: own.is_some_and(|own| own.health.votes(now).voters <= 1),
         });
-        let mut turns = AddressTurns::new(own.map(|own| &own.health.addresses), room, now);
+        let mut turns = AddressTurns::new(own.map(|own| &own.health.addresses), room, sick, now);
         let overdue = |target| gates.places.overdue_at(tenant, target);
-        targets.map(|target| turns.rest(target, overdue(target), self.random.next())).collect()
+        let rests =
+            targets.map(|target| turns.rest(target, overdue(target), self.random.next())).collect();
+        let sick = turns.sick;
+        gates.sick_calls.take(sick, now);
+        rests
     }
 
     /// Takes one call to an address from its rate, or says when there may be one.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use postrider_core::model::message::Priority;
 use postrider_core::policy::call_limit::CallToken;
 use postrider_core::policy::call_places::CallPlace;
+use postrider_core::policy::served_addresses::ServedAddresses;
 use postrider_core::{LaneKey, Timestamp};
 
 use super::Lanes;
@@ -60,6 +61,13 @@ impl LanePermit {
     pub(crate) fn rests(&self, targets: impl Iterator<Item = u64>) -> Vec<Option<Timestamp>> {
         let CallPermit { lanes, provider, lane, .. } = &*self.call;
         lanes.rests(&lane.tenant, provider, targets)
+    }
+
+    /// The tenant's addresses that worked before.
+    pub(crate) fn served(&self) -> ServedAddresses {
+        let CallPermit { provider, lane, .. } = &*self.call;
+        let gates = provider.gates();
+        gates.known_trouble(&lane.tenant).map(|own| own.health.served).unwrap_or_default()
     }
 
     /// Whether the calls try if the provider works again.

@@ -18,6 +18,7 @@ use postrider_core::policy::pace::Pace;
 use postrider_core::policy::probe_breaker::ProbeBreaker;
 use postrider_core::policy::recent_calls::RecentCalls;
 use postrider_core::policy::recent_voters::RecentVoters;
+use postrider_core::policy::sick_calls::SickCalls;
 use postrider_core::policy::storm::Storm;
 use postrider_core::policy::tenant_health::TenantHealth;
 use postrider_core::policy::throttle::{Pause, ThrottleSpread};
@@ -54,6 +55,7 @@ pub(super) struct ProviderGates {
     pub(super) openings: Openings,
     pub(super) limit: CallLimit,
     pub(super) places: CallPlaces,
+    pub(super) sick_calls: SickCalls,
     /// Somebody had more to send than there was room for.
     pub(super) wanted: bool,
     /// The dispatcher is about to be told of a few free places.
@@ -111,6 +113,7 @@ impl LaneProvider {
                 openings: Openings::default(),
                 limit: CallLimit::new(ceiling),
                 places: CallPlaces::default(),
+                sick_calls: SickCalls::default(),
                 wanted: false,
                 gathering: false,
                 tenants: HashMap::new(),
@@ -333,7 +336,7 @@ impl TenantTrouble {
     ) -> Self {
         let mut trouble = Self {
             pause: Pause::default(),
-            health: TenantHealth::with_votes(voters.votes()),
+            health: TenantHealth::with_voters(voters),
             breaker: ProbeBreaker::new(policy),
             storm: Storm::new(policy),
             throttled_until: Timestamp::default(),

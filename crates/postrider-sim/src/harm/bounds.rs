@@ -1,6 +1,8 @@
 //! What the sick part of a world may cost the healthy part: bounds on the run with sickness, against the
 //! worse of the two runs without it.
 
+use std::collections::HashSet;
+
 use postrider_testkit::harm_bounds::{
     P50_BOUND, P99_BOUND, P99_HIGH_BOUND, THROUGHPUT_SHARE_MIN, WaitBound, lag_allowed_ms,
     percentile,
@@ -28,7 +30,7 @@ pub(crate) struct HarmRuns<'a> {
     pub sick: HarmRun,
 }
 
-/// Time from due to written of the healthy deliveries, in milliseconds.
+/// Time from due to written of the healthy deliveries, in milliseconds, without that for opening a connection.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct WaitFigures {
     pub p50: i64,
@@ -38,7 +40,9 @@ pub struct WaitFigures {
 
 const WINDOW_MS: i64 = 30_000;
 const HEAL_MS: i64 = 60_000;
-/// When calls at an overloaded origin, and its refusals, are looked at, counted from when it was met.
+/// When an overloaded origin can be known for it, and when calls there, and its refusals, are looked at, counted from
+/// when it was met.
+const FOUND_AFTER_MS: i64 = 5_000;
 const STANDING_AFTER_MS: i64 = 15_000;
 const REFUSED_AFTER_MS: i64 = 30_000;
 /// How long it is remembered that an origin is overloaded.
@@ -68,7 +72,11 @@ impl HarmRuns<'_> {
     }
 
     fn waits(&self, run: &HarmRun) -> WaitFigures {
-        let wait = |a: &Arrival| run.fates[a.id as usize].written.map_or(NEVER, |at| at - a.at_ms);
+        // A call that hangs holds its connection, and to open another takes its time: no rule avoids that.
+        let wait = |a: &Arrival| {
+            let fate = run.fates[a.id as usize];
+            fate.written.map_or(NEVER, |at| at - fate.opening_ms - a.at_ms)
+        };
         let all: Vec<_> = self.healthy().map(wait).collect();
         let high: Vec<_> = self.healthy().filter(|a| a.class == 0).map(wait).collect();
         let (p50, p99) = (percentile(all.clone(), 0.5), percentile(all, 0.99));
@@ -215,7 +223,9 @@ impl HarmRuns<'_> {
                 |call: &&WireCall| self.plan.arrivals[call.arrival as usize].is_in_part(nth);
             let calls: Vec<_> = self.sick.calls.iter().filter(is_of_part).collect();
             if let SickKind::Queue { slots, .. } | SickKind::Slots { slots, .. } = part.kind {
-                let most = most_standing(&calls, part, slots as i64);
+                let own: Vec<_> =
+                    calls.iter().copied().filter(|call| !self.lasts_anyway(call, nth)).collect();
+                let most = most_standing(&own, part, slots as i64);
                 if most > 2 * slots as i64 + 32 {
                     let detail = format!("{most} calls at once to one that takes {slots}");
                     let bound = "calls standing at an overloaded origin";
@@ -226,17 +236,26 @@ impl HarmRuns<'_> {
             let refused = late.iter().filter(|call| call.refused_by == Some(nth)).count() as u32;
             let times = || late.iter().map(|call| call.written);
             let span = times().max().unwrap_or(0) - times().min().unwrap_or(0);
+            let tenant = |call: &&WireCall| self.plan.arrivals[call.arrival as usize].tenant;
+            let tenants = late.iter().map(tenant).collect::<HashSet<_>>().len();
             let (late, seconds) = (late.len() as u32, span as f64 / 1_000.0);
-            // Calls standing may be 32 too many, so may these: that is what it takes to find out. One call
-            // a second does not hurt.
+            // Calls standing may be 32 too many, so may these: that is what it takes to find out, for each
+            // tenant by itself. One call a second does not hurt.
             // A burst beyond one tenant's quota is met by every new burst.
             let is_quota = matches!(part.level, SickLevel::TenantAtOrigin { .. });
             let share = if is_quota { 0.25 } else { 0.05 };
-            if f64::from(refused) > 32.0 + seconds + share * f64::from(late) {
+            if f64::from(refused) > 32.0 * tenants as f64 + seconds + share * f64::from(late) {
                 let detail = format!("{refused} of {late} calls");
                 broken.push(BrokenBound { bound: "calls refused by an overloaded origin", detail });
             }
         }
+    }
+
+    /// Whether another sick part makes the call last, however many there are.
+    fn lasts_anyway(&self, call: &WireCall, nth: usize) -> bool {
+        let arrival = &self.plan.arrivals[call.arrival as usize];
+        let mut others = self.plan.sick.iter().enumerate().filter(|(other, _)| *other != nth);
+        others.any(|(other, part)| arrival.is_in_part(other) && part.kind.makes_calls_last())
     }
 }
 
@@ -253,16 +272,22 @@ fn late_calls<'a>(calls: &[&'a WireCall], nth: usize, part: &SickPart) -> Vec<&'
     calls
 }
 
-/// The most calls under way at once, after the limit has had time to find its size.
+/// The most calls under way at once, after the limit has had time to find its size. Without those that began
+/// before anybody could know: they may last until they are given up.
 fn most_standing(calls: &[&WireCall], part: &SickPart, slots: i64) -> i64 {
+    let numbers = calls.iter().enumerate();
     let mut changes: Vec<_> =
-        calls.iter().flat_map(|call| [(call.written, 1), (call.ended, -1)]).collect();
+        numbers.flat_map(|(n, call)| [(call.written, 1, n), (call.ended, -1, n)]).collect();
     changes.sort_unstable();
     let mut trouble = KnownTrouble::default();
-    let (mut standing, mut most) = (0, 0);
-    for (at, change) in changes {
-        standing += change;
-        trouble.look(standing > slots, at);
+    let mut is_late = vec![false; calls.len()];
+    let (mut all, mut standing, mut most) = (0, 0, 0);
+    for (at, change, nth) in changes {
+        all += change;
+        trouble.look(all > slots, at);
+        let is_known = is_sick_for(part, FOUND_AFTER_MS, at) && trouble.lasts(FOUND_AFTER_MS, at);
+        is_late[nth] |= change > 0 && is_known;
+        standing += if is_late[nth] { change } else { 0 };
         if is_sick_for(part, STANDING_AFTER_MS, at) && trouble.lasts(STANDING_AFTER_MS, at) {
             most = most.max(standing);
         }

@@ -4,6 +4,7 @@
 
 mod blind;
 mod bounds;
+mod busy;
 mod draw;
 mod invariants;
 mod network;

@@ -36,6 +36,8 @@ pub(crate) struct WireCall {
     /// When the request was written, and when it ended.
     pub written: i64,
     pub ended: i64,
+    /// How long it took before to open a connection for it.
+    pub opening_ms: i64,
     /// Answered with 429 or 503.
     pub refused: bool,
     /// The sick part that refused it because we asked for too much.
@@ -222,9 +224,10 @@ impl SimNetwork {
             }
         }
         let connected = timeout(CONNECTION_WAIT, self.connect(arrival.origin, origin, &mut rng));
-        let Ok(Ok(_connection)) = connected.await else {
+        let Ok(Ok(connection)) = connected.await else {
             return self.give_back(id);
         };
+        let opening_ms = connection.opening_ms;
         if self.clock.now() >= attempt.expires_at {
             return Report::new(Outcome::Expired);
         }
@@ -240,6 +243,7 @@ impl SimNetwork {
                 arrival: id,
                 written,
                 ended: i64::MAX,
+                opening_ms,
                 refused,
                 refused_by: answer.refused_by,
                 accepted: false,
@@ -374,10 +378,11 @@ impl SimNetwork {
     ) -> Result<SimConnection<'_>, ()> {
         loop {
             if let Some(is_new) = self.take_connection(origin, plan)? {
-                let connection = SimConnection { network: self, origin };
+                let mut connection = SimConnection { network: self, origin, opening_ms: 0 };
                 if is_new {
-                    let ms = plan.median_ms * (1.0 + rng.unit());
-                    sleep(Duration::from_millis(ms.max(1.0) as u64)).await;
+                    let ms = (plan.median_ms * (1.0 + rng.unit())).max(1.0) as u64;
+                    connection.opening_ms = ms as i64;
+                    sleep(Duration::from_millis(ms)).await;
                 }
                 return Ok(connection);
             }
@@ -421,6 +426,8 @@ impl SimNetwork {
 struct SimConnection<'a> {
     network: &'a SimNetwork,
     origin: u32,
+    /// How long it took to open it, if it is new.
+    opening_ms: i64,
 }
 
 impl Drop for SimConnection<'_> {

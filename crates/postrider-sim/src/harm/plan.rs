@@ -7,6 +7,7 @@ use postrider_dispatch::DispatchLimits;
 use postrider_testkit::sick_level::SickGround;
 
 use super::blind;
+use super::busy::draw_busy;
 use super::draw::draw;
 use super::sick::SickPart;
 use super::traffic::{Arrival, WorldSize, draw_arrivals};
@@ -51,11 +52,20 @@ pub(crate) enum HarmRunKind {
     SomeSick,
 }
 
+/// One world of so many is a busy one.
+const BUSY_EVERY: u64 = 4;
 /// So much of a world's traffic stays healthy at the least.
 const HEALTHY_SHARE_MIN: f64 = 0.15;
 
 impl HarmPlan {
     pub(crate) fn draw(seed: u64) -> Self {
+        match draw(seed, "kind of world", 0).below(BUSY_EVERY) {
+            0 => draw_busy(seed),
+            _ => Self::draw_wide(seed),
+        }
+    }
+
+    fn draw_wide(seed: u64) -> Self {
         let mut rng = draw(seed, "world", 0);
         let size = WorldSize::draw(&mut rng);
         let connections_max = *rng.pick(&[256, 768, 4_096, 4_096]);
@@ -71,12 +81,22 @@ impl HarmPlan {
     }
 
     fn fill(seed: u64, rng: &mut SimRng, size: WorldSize, connections_max: usize) -> Self {
-        let arrivals = draw_arrivals(seed, size);
-        let mut plan = Self { seed, size, arrivals, sick: vec![], connections_max, naming: 0 };
+        let mut plan = Self::new(seed, size, draw_arrivals(seed, size), connections_max);
         for n in 0..rng.within(1, 4) {
-            plan.add_sick_part(&mut draw(seed, "sick part", n));
+            let mut rng = draw(seed, "sick part", n);
+            let near = rng.index(plan.arrivals.len());
+            plan.add_sick_part(SickPart::draw(&mut rng, &plan.arrivals[near], size.length_ms));
         }
         plan
+    }
+
+    pub(super) fn new(
+        seed: u64,
+        size: WorldSize,
+        arrivals: Vec<Arrival>,
+        connections_max: usize,
+    ) -> Self {
+        Self { seed, size, arrivals, sick: vec![], connections_max, naming: 0 }
     }
 
     /// Calls at once in all, as the server has them: no more than there are connections.
@@ -85,9 +105,7 @@ impl HarmPlan {
     }
 
     /// Adds a sick part, unless too little of the world would be healthy then, or have room.
-    fn add_sick_part(&mut self, rng: &mut SimRng) {
-        let near = rng.index(self.arrivals.len());
-        let part = SickPart::draw(rng, &self.arrivals[near], self.size.length_ms);
+    pub(super) fn add_sick_part(&mut self, part: SickPart) {
         let mut arrivals = self.arrivals.clone();
         let nth = self.sick.len();
         for arrival in arrivals.iter_mut().filter(|arrival| part.covers(arrival)) {
@@ -98,7 +116,7 @@ impl HarmPlan {
         let healthy = arrivals.iter().filter(|arrival| !arrival.sick).count();
         self.sick.push(part);
         if healthy as f64 >= HEALTHY_SHARE_MIN * arrivals.len() as f64
-            && blind::leave_room(&arrivals, &self.sick, self.connections_max)
+            && blind::leave_room(&arrivals, &self.sick, self.connections_max, self.size.per_origin)
         {
             self.arrivals = arrivals;
         } else {
@@ -129,7 +147,7 @@ impl HarmPlan {
     pub(crate) fn origin(&self, origin: u32) -> OriginPlan {
         let mut rng = draw(self.seed, "origin", origin.into());
         OriginPlan {
-            median_ms: rng.log_uniform(1.0, 100.0),
+            median_ms: rng.log_uniform(self.size.median_ms.0, self.size.median_ms.1),
             sigma: rng.unit() * 0.5,
             http1: rng.chance(0.5),
         }

@@ -36,6 +36,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 pub(crate) struct DeliveryFate {
     /// When its first request was written.
     pub written: Option<i64>,
+    /// How long it took before to open a connection for it.
+    pub opening_ms: i64,
     /// When the provider accepted it.
     pub accepted: Option<i64>,
     /// Attempts that counted.
@@ -67,7 +69,9 @@ pub(crate) fn run_world(plan: &Arc<HarmPlan>, kind: HarmRunKind) -> Result<HarmR
 
 async fn drive(plan: &Arc<HarmPlan>, kind: HarmRunKind, clock: &Arc<SimClock>) -> Result<HarmRun> {
     let store = Arc::new(MemoryStore::new(clock.clone()));
-    let limits = DispatchLimits { concurrency: plan.places(), ..DispatchLimits::default() };
+    let per_origin = plan.size.per_origin.map(|calls| (WEB, calls)).into_iter().collect();
+    let limits =
+        DispatchLimits { concurrency: plan.places(), per_origin, ..DispatchLimits::default() };
     let policies = Policies::new(Policy::new(Class::built_in(), limits));
     let lanes = Lanes::new(policies, clock.clone(), plan.seed);
     let network = SimNetwork::new(plan.clone(), kind, clock.clone());
@@ -106,8 +110,10 @@ async fn drive(plan: &Arc<HarmPlan>, kind: HarmRunKind, clock: &Arc<SimClock>) -
     let calls = network.calls();
     let mut fates = std::mem::take(&mut watch.state().fates);
     for call in &calls {
-        let written = &mut fates[call.arrival as usize].written;
-        *written = Some(written.map_or(call.written, |first| first.min(call.written)));
+        let fate = &mut fates[call.arrival as usize];
+        if fate.written.is_none_or(|first| call.written < first) {
+            (fate.written, fate.opening_ms) = (Some(call.written), call.opening_ms);
+        }
     }
     let held_by = invariants.as_ref().map_or_else(Vec::new, |invariants| invariants.held_by());
     let broken = invariants.map_or_else(Vec::new, |invariants| invariants.broken(&calls));

@@ -183,6 +183,19 @@ impl SickPart {
         Self { level, kind, chance, when }
     }
 
+    /// Everything fails for a while, for a tenant or for all: beside what else is sick there.
+    pub(crate) fn draw_outage(rng: &mut SimRng, near: &Arrival, length_ms: i64) -> Self {
+        let Arrival { tenant, origin, .. } = *near;
+        let (level, kind) = match rng.chance(0.6) {
+            true => (SickLevel::TenantAtOrigin { tenant, origin }, SickKind::draw_failure(rng)),
+            false if rng.chance(0.7) => (SickLevel::Origin(origin), SickKind::draw_failure(rng)),
+            false => (SickLevel::Origin(origin), SickKind::draw_of_connections(rng)),
+        };
+        let onset = rng.within(5_000, length_ms as u64 / 3) as i64;
+        let heals = onset + rng.log_uniform(8_000.0, length_ms as f64 / 2.0) as i64;
+        Self { level, kind, chance: 1.0, when: SickTime::Between(onset, heals) }
+    }
+
     /// When it is well again for good, and the last wait that it asked for is over.
     pub(crate) fn healed_at(&self) -> Option<i64> {
         let asked_s = match self.kind {
@@ -223,6 +236,14 @@ impl SickKind {
         }
     }
 
+    pub(super) fn draw_failure(rng: &mut SimRng) -> Self {
+        match rng.below(4) {
+            0 | 1 => Self::Status(*rng.pick(&[500, 502, 503, 504])),
+            2 => Self::Reset,
+            _ => Self::Hang,
+        }
+    }
+
     /// Nobody can connect: this concerns an origin as a whole.
     fn draw_of_connections(rng: &mut SimRng) -> Self {
         let code = *rng.pick(&["connect", "connect", "tls", "dns", "no_such_host"]);
@@ -255,6 +276,21 @@ impl SickKind {
     /// No request is written at all.
     pub(crate) fn prevents_connections(&self) -> bool {
         matches!(self, Self::NoConnection { .. } | Self::Local)
+    }
+
+    /// Its calls end as soon as those of others.
+    pub(crate) fn fails_at_once(&self) -> bool {
+        matches!(self, Self::Status(_) | Self::TooMany { .. } | Self::Reset | Self::Local)
+    }
+
+    /// Its calls take longer than those of others.
+    pub(crate) fn makes_calls_last(&self) -> bool {
+        matches!(self, Self::Slow(_) | Self::Hang | Self::Queue { .. } | Self::Slots { .. })
+    }
+
+    /// It asks for fewer calls.
+    pub(crate) fn refuses(&self) -> bool {
+        matches!(self, Self::Status(503 | 504) | Self::TooMany { .. })
     }
 
     pub(crate) fn depends_on_load(&self) -> bool {

@@ -36,17 +36,17 @@ impl Arrival {
 }
 
 /// Messages of one pattern.
-struct TrafficStream {
-    tenants: (u64, u64),
-    origins: (u64, u64),
-    origin_zipf: f64,
-    addresses: u64,
-    address_zipf: f64,
-    class: usize,
-    pattern: ArrivalPattern,
+pub(super) struct TrafficStream {
+    pub tenants: (u64, u64),
+    pub origins: (u64, u64),
+    pub origin_zipf: f64,
+    pub addresses: u64,
+    pub address_zipf: f64,
+    pub class: usize,
+    pub pattern: ArrivalPattern,
 }
 
-enum ArrivalPattern {
+pub(super) enum ArrivalPattern {
     /// All at once.
     Backlog { at_ms: i64 },
     /// At random times.
@@ -69,7 +69,13 @@ pub(crate) struct WorldSize {
     pub addresses: u64,
     pub messages: u64,
     pub length_ms: i64,
+    /// The usual answers of an origin take between so long and so long.
+    pub median_ms: (f64, f64),
+    /// Calls at once to one origin, where the operator set fewer than usual.
+    pub per_origin: Option<usize>,
 }
+
+const MEDIAN_MS: (f64, f64) = (1.0, 100.0);
 
 impl WorldSize {
     pub(crate) fn draw(rng: &mut SimRng) -> Self {
@@ -80,6 +86,21 @@ impl WorldSize {
             addresses: rng.log_uniform(1.0, 50_000.0) as u64,
             messages: rng.log_uniform(200.0, 4_000.0) as u64,
             length_ms: rng.within(60_000, 120_000) as i64,
+            median_ms: MEDIAN_MS,
+            per_origin: None,
+        }
+    }
+
+    pub(crate) fn draw_busy(rng: &mut SimRng) -> Self {
+        Self {
+            tenants: rng.log_uniform(1.0, 6.0) as u64,
+            origins: rng.within(1, 4),
+            accounts: 0,
+            addresses: rng.log_uniform(20.0, 5_000.0) as u64,
+            messages: rng.log_uniform(2_000.0, 7_000.0) as u64,
+            length_ms: rng.within(45_000, 70_000) as i64,
+            median_ms: (20.0, 100.0),
+            per_origin: rng.chance(0.5).then(|| rng.log_uniform(32.0, 64.0) as usize),
         }
     }
 
@@ -91,6 +112,8 @@ impl WorldSize {
             addresses: rng.log_uniform(8.0, 3_000.0) as u64,
             messages: rng.log_uniform(2_000.0, 8_000.0) as u64,
             length_ms: rng.within(60_000, 90_000) as i64,
+            median_ms: MEDIAN_MS,
+            per_origin: None,
         }
     }
 }
@@ -165,7 +188,7 @@ impl TrafficStream {
         }
     }
 
-    fn arrival(&self, seed: u64, key: u64, length_ms: i64) -> Arrival {
+    pub(super) fn arrival(&self, seed: u64, key: u64, length_ms: i64) -> Arrival {
         let mut rng = draw(seed, "message", key);
         let at_ms = match self.pattern {
             ArrivalPattern::Backlog { at_ms } => at_ms,

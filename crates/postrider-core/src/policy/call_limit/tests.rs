@@ -148,3 +148,11 @@ fn the_reason_is_a_sentence() {
     let refused = LimitReason::Refused { addresses: 7, of: 40 };
     assert_eq!(refused.to_string(), "cut because 7 of 40 addresses refused");
 }
+
+#[test]
+fn refusals_without_any_success_do_not_cut_it() {
+    let mut limit = CallLimit::new(100);
+    batches(&mut limit, Signal::Well, 20, 0..5);
+    batches(&mut limit, Signal::Overloaded, 20, 5..20);
+    assert_eq!(limit.limit(at(20_000)), 100, "that is for the breaker");
+}

@@ -87,7 +87,10 @@ impl LaneCheck for BreakerCheck {
         let (epochs, now, random) = (lane.epochs, lane.now, lane.random);
         let (gates, tenant) = (&mut *lane.gates, &lane.lane.tenant);
         let signal = call.signal_of_provider();
-        let mut change = gates.breaker.report(signal, epochs.breaker, now, random);
+        // Where no connection could be opened, any answer shows that one can.
+        let is_found = gates.openings.are_failing() && signal.is_failure() && !call.unopened;
+        let of_origin = if is_found { Signal::Well } else { signal };
+        let mut change = gates.breaker.report(of_origin, epochs.breaker, now, random);
         if call.unopened {
             let unreachable = gates.openings.failed(call.began(now), now);
             if unreachable && !gates.breaker.is_probing() {
@@ -98,6 +101,10 @@ impl LaneCheck for BreakerCheck {
         }
         if change == Some(BreakerChange::Closed) {
             gates.limit.recover(now);
+        }
+        let was_sick = |own: &TenantTrouble| own.health.addresses.is_sick(call.target);
+        if signal == Signal::Well && gates.known_trouble(tenant).is_some_and(was_sick) {
+            gates.sick_calls.succeeded(now);
         }
         let is_trouble = signal.is_failure() && !call.unopened || signal == Signal::Busy;
         let of_tenant = gates.tenant(tenant, now);

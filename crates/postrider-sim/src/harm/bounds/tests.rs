@@ -29,6 +29,8 @@ fn plan(kind: SickKind, when: SickTime) -> HarmPlan {
             addresses: 2_000,
             messages: 1_800,
             length_ms: 90_000,
+            median_ms: (1.0, 100.0),
+            per_origin: None,
         },
         arrivals: (0..1_800).map(arrival).collect(),
         sick: vec![part],
@@ -41,6 +43,7 @@ fn plan(kind: SickKind, when: SickTime) -> HarmPlan {
 fn run(plan: &HarmPlan) -> HarmRun {
     let fate = |arrival: &Arrival| DeliveryFate {
         written: Some(arrival.at_ms),
+        opening_ms: 0,
         accepted: Some(arrival.at_ms + 10),
         counted: 1,
         dead: false,
@@ -77,7 +80,16 @@ fn calls(plan: &HarmPlan, at_once: i64, refused_by: Option<usize>) -> HarmRun {
         let written = n / at_once * 100;
         let refused = refused_by.is_some();
         let (ended, accepted, is_first) = (written + 100, !refused, true);
-        WireCall { arrival: 1, written, ended, refused, refused_by, accepted, is_first }
+        WireCall {
+            arrival: 1,
+            written,
+            ended,
+            opening_ms: 0,
+            refused,
+            refused_by,
+            accepted,
+            is_first,
+        }
     };
     HarmRun { calls: (0..at_once * 900).map(call).collect(), ..run(plan) }
 }

@@ -2,10 +2,19 @@
 
 use std::collections::{HashMap, HashSet};
 
+use super::limit_cuts::SteadyOrigin;
+use super::probes::{self, HealingArrivals};
 use super::recovery;
+use postrider_testkit::sick_level::SickLevel;
+
 use crate::harm::plan::HarmPlan;
-use crate::harm::sick::SickKind;
+use crate::harm::sick::{SickKind, SickPart};
 use crate::harm::traffic::Arrival;
+
+/// So many origins are looked at for what their limit does: those with the most messages.
+const STEADY_MAX: usize = 4;
+/// Where a larger share of the addresses is sick, all answers may be late.
+const SOME_MAX: f64 = 0.4;
 
 #[derive(Default)]
 pub(super) struct PlanFacts {
@@ -19,6 +28,12 @@ pub(super) struct PlanFacts {
     pub healthy_lanes: Vec<u32>,
     /// Sick arrivals with the time by which their origin must have been found well, in order of time.
     pub recoveries: Vec<(i64, u32)>,
+    /// The same by name, with the time from which on they would succeed.
+    pub healing: HealingArrivals,
+    /// How long ago the probes were sent at the most when they are known to have failed.
+    pub probe_ms: i64,
+    /// Origins where nothing depends on our load.
+    pub steady: Vec<SteadyOrigin>,
 }
 
 impl PlanFacts {
@@ -37,10 +52,15 @@ impl PlanFacts {
             if !arrival.sick && lanes.insert((tenant, origin, class)) {
                 facts.healthy_lanes.push(arrival.id);
             }
-            if let Some(at) = recovered_by(plan, arrival) {
-                facts.recoveries.push((at, arrival.id));
+            if let Some((well_at, by)) = recovered_by(plan, arrival) {
+                facts.recoveries.push((by, arrival.id));
+                let of_origin = facts.healing.entry(plan.origin_name(origin).1).or_default();
+                of_origin.push((plan.tenant_name(tenant), well_at, arrival.id));
             }
         }
+        facts.steady = steady_origins(plan);
+        let are_quick = plan.sick.iter().all(|part| part.kind.fails_at_once());
+        facts.probe_ms = if are_quick { probes::QUICK_MS } else { probes::HANGING_MS };
         facts.recoveries.sort_unstable();
         let one = facts.sick_tenants.iter().filter(|(_, tenants)| tenants.len() == 1);
         let reachable = one.filter(|(origin, _)| !facts.unreachable.contains(origin));
@@ -63,25 +83,69 @@ impl PlanFacts {
     }
 }
 
-/// When an arrival that was due before its origin became well must find it open.
-fn recovered_by(plan: &HarmPlan, arrival: &Arrival) -> Option<i64> {
+/// The origins with the most messages where nothing depends on our load.
+fn steady_origins(plan: &HarmPlan) -> Vec<SteadyOrigin> {
+    let mut origins: HashMap<u32, OriginFacts> = HashMap::new();
+    for arrival in &plan.arrivals {
+        let own = origins.entry(arrival.origin).or_default();
+        own.messages += 1;
+        own.parts |= arrival.parts;
+        own.arrival = arrival.id;
+        let is_sick = own.addresses.entry((arrival.tenant, arrival.address)).or_default();
+        *is_sick |= arrival.parts != 0;
+    }
+    let part = |own: &OriginFacts, is_so: fn(&SickPart) -> bool| {
+        let parts = plan.sick.iter().enumerate();
+        parts.filter(|(nth, _)| own.parts & (1 << nth) != 0).any(|(_, part)| is_so(part))
+    };
+    let mut steady: Vec<_> = origins
+        .into_iter()
+        .filter(|(_, own)| !part(own, |part| part.kind.depends_on_load()))
+        .collect();
+    steady.sort_unstable_by_key(|(origin, own)| (std::cmp::Reverse(own.messages), *origin));
+    steady.truncate(STEADY_MAX);
+    let of = |(origin, own): (u32, OriginFacts)| {
+        let sick = own.addresses.values().filter(|is_sick| **is_sick).count();
+        let only_some = (sick as f64) < SOME_MAX * own.addresses.len() as f64
+            && !part(&own, |part| part.kind.refuses() || part.kind.prevents_connections())
+            && !part(&own, |part| !matches!(part.level, SickLevel::Addresses { .. }));
+        SteadyOrigin { origin, arrival: own.arrival, only_some }
+    };
+    steady.into_iter().map(of).collect()
+}
+
+#[derive(Default)]
+struct OriginFacts {
+    messages: usize,
+    /// The sick parts that any of them belongs to, one bit each.
+    parts: u8,
+    /// One of them.
+    arrival: u32,
+    /// By tenant and address: whether it is sick.
+    addresses: HashMap<(u32, u32), bool>,
+}
+
+/// From when on an arrival would succeed that was due before its origin became well, and by when it must find
+/// it open.
+fn recovered_by(plan: &HarmPlan, arrival: &Arrival) -> Option<(i64, i64)> {
     if arrival.parts == 0 {
         return None;
     }
-    let mut by = 0;
+    let (mut well, mut by) = (0, 0);
     for part in (0..plan.sick.len()).filter(|nth| arrival.is_in_part(*nth)) {
         let part = &plan.sick[part];
-        let well_at = part.when.healed_at()?;
+        let well_at = part.healed_at()?;
         let last_call = match part.kind {
             SickKind::Hang | SickKind::Slow(_) | SickKind::NoConnection { .. } => {
                 recovery::PROBE_MS
             }
             _ => 0,
         };
+        well = well.max(well_at);
         by = by.max(well_at + last_call + recovery::WITHIN_MS);
         if arrival.at_ms > well_at {
             return None;
         }
     }
-    Some(by)
+    Some((well, by))
 }

@@ -3,8 +3,10 @@
 
 mod facts;
 mod idle_places;
+mod limit_cuts;
 mod limit_floor;
 mod neighbours;
+mod probes;
 mod recovery;
 mod sick_calls;
 
@@ -14,7 +16,7 @@ use std::time::Duration;
 
 use postrider_core::LaneKey;
 use postrider_dispatch::Lanes;
-use postrider_dispatch::lanes::{LaneEvent, LaneReport};
+use postrider_dispatch::lanes::{BreakerScope, LaneEvent, LaneReport};
 use tokio::time::sleep;
 
 use super::bounds::BrokenBound;
@@ -24,6 +26,8 @@ use super::run::lane_of;
 use super::traffic::Arrival;
 use facts::PlanFacts;
 use idle_places::IdlePlaces;
+use limit_cuts::LimitCuts;
+use probes::OpenBreakers;
 
 /// How often the lanes are looked at.
 const LOOK_MS: i64 = 125;
@@ -44,6 +48,8 @@ pub(crate) struct InvariantWatch {
 struct InvariantState {
     broken: Vec<BrokenBound>,
     idle_places: IdlePlaces,
+    limit_cuts: LimitCuts,
+    open_breakers: OpenBreakers,
     /// Why healthy deliveries waited, by how often they were found so.
     held_by: HashMap<String, usize>,
     /// Healthy arrivals that are due and not written yet.
@@ -81,6 +87,25 @@ impl InvariantWatch {
     pub(crate) fn lane_event(&self, lane: &LaneKey, event: LaneEvent) {
         let is_quiet = |name: &str| self.facts.is_of_one_tenant(name);
         self.note(neighbours::event(&lane.provider, event, is_quiet));
+        let again = self.state().open_breakers.opens_again(lane, event);
+        self.note(again.and_then(|scope| self.probed_in_vain(lane, scope)));
+    }
+
+    /// The probes failed though a delivery was due that would not have.
+    fn probed_in_vain(&self, lane: &LaneKey, scope: BreakerScope) -> Option<BrokenBound> {
+        let now = self.network.clock.elapsed();
+        let mut due =
+            probes::would_succeed(&self.facts.healing, lane, scope, now - self.facts.probe_ms);
+        let id = due.find(|id| {
+            let arrival = &self.plan.arrivals[*id as usize];
+            !self.network.is_written(*id) && self.network.has_served(arrival)
+        })?;
+        let Arrival { tenant, origin, address, .. } = self.plan.arrivals[id as usize];
+        let whose = scope.name();
+        let detail = format!(
+            "{whose}'s breaker at o{origin} opens again at {now} ms; t{tenant}, address {address} is well"
+        );
+        Some(BrokenBound { bound: "probes can succeed", detail })
     }
 
     /// What was broken, with what the calls tell afterwards.
@@ -119,6 +144,7 @@ impl InvariantWatch {
         self.look_at_waiting(now);
         if now % CALM_LOOK_MS < LOOK_MS {
             self.look_at_lanes(now);
+            self.look_at_limits(now);
         }
         self.look_at_recoveries(now);
     }
@@ -176,6 +202,16 @@ impl InvariantWatch {
             if self.facts.is_apart_from_sick(arrival) {
                 self.note(neighbours::check(arrival, &report, now));
             }
+        }
+    }
+
+    /// Origins where nothing depends on our load.
+    fn look_at_limits(&self, now: i64) {
+        for steady in &self.facts.steady {
+            let report = self.report(&self.plan.arrivals[steady.arrival as usize]);
+            let accepted_at = self.network.origin_seen(steady.origin).accepted_at;
+            let broken = self.state().limit_cuts.look(*steady, &report, accepted_at, now);
+            self.note(broken);
         }
     }
 

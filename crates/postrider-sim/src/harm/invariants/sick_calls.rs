@@ -11,6 +11,8 @@ use crate::harm::plan::HarmPlan;
 const FAILURES_MIN: u32 = 3;
 /// Others that vote, and for how long their votes count.
 const VOTERS_MIN: usize = 5;
+/// So many addresses that fail, and none that works, are no chance.
+const DOWN_MIN: usize = 8;
 const VOTE_MS: i64 = 55_000;
 const VOTE_MS_MAX: i64 = 65_000;
 /// Calls that were handed to the channel before may be written so much later.
@@ -136,7 +138,7 @@ impl TenantCalls {
             own.vote = Some((false, at));
         }
         own.failed(call, good_since >= VOTERS_MIN && good_since > 2 * bad);
-        let all_fail = good == 0 && bad >= VOTERS_MIN;
+        let all_fail = good == 0 && bad >= DOWN_MIN;
         if all_fail && own.sick.is_none() {
             self.down.get_or_insert_with(|| (at, Vec::new()));
         }

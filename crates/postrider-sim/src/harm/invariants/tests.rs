@@ -6,6 +6,7 @@ use postrider_core::policy::breaker::BreakerState;
 use postrider_core::{Gate, LaneState, Timestamp};
 use postrider_dispatch::lanes::{BreakerScope, GateVerdict, LaneEvent, LaneReport};
 
+use super::limit_cuts::SteadyOrigin;
 use super::*;
 use crate::harm::network::OriginSeen;
 
@@ -52,6 +53,7 @@ fn call(address: u32, from: f64, until: f64, accepted: bool) -> WireCall {
         arrival: address,
         written: ms(from),
         ended: ms(until),
+        opening_ms: 0,
         refused: false,
         refused_by: None,
         accepted,
@@ -176,4 +178,56 @@ fn many_calls_to_sick_addresses_together_are_noticed() {
     calls.sort_by_key(|call| call.written);
     let broken = sick_calls::check(&plan, &calls);
     assert!(broken.iter().any(|b| b.bound == "calls to sick addresses are few"), "{broken:?}");
+}
+
+#[test]
+fn a_limit_that_slow_addresses_cut_is_noticed() {
+    let steady = |only_some| SteadyOrigin { origin: 0, arrival: 0, only_some };
+    let look = |only_some, why: &str| {
+        LimitCuts::default().look(steady(only_some), &limited(16, why), Some(0), 0).is_some()
+    };
+    assert!(look(true, "4 of 16 calls under way; cut because answers slowed from 20 to 90 ms"));
+    assert!(!look(true, "4 of 16 calls under way to the provider"));
+    assert!(!look(false, "4 of 16 calls under way; cut because answers slowed from 20 to 90 ms"));
+}
+
+#[test]
+fn a_limit_that_stays_cut_in_vain_is_noticed() {
+    let steady = SteadyOrigin { origin: 0, arrival: 0, only_some: false };
+    let mut cuts = LimitCuts::default();
+    let mut look = |limit: usize, in_use: usize, s: i64| {
+        let why =
+            format!("{in_use} of {limit} calls under way; cut because 4 of 9 addresses refused");
+        cuts.look(steady, &limited(limit, &why), Some(s * 1_000), s * 1_000).is_some()
+    };
+    assert!(!look(32, 32, 0));
+    assert!((1..=20).all(|s| !look(8, 1, s)), "nobody needs more");
+    assert!(!look(32, 32, 21));
+    assert!((22..42).all(|s| !look(8, 8, s)));
+    assert!(look(8, 8, 42));
+}
+
+fn limited(limit: usize, why: &str) -> LaneReport {
+    let mut report = report(limit, BreakerState::Closed);
+    let (gate, detail) = (Gate::Concurrency, why.to_owned());
+    report.gates.push(GateVerdict { gate, open: true, until: None, detail });
+    report
+}
+
+#[test]
+fn probes_that_fail_while_others_would_succeed_are_noticed() {
+    let plan = HarmPlan::draw(1);
+    let lane = lane_of(&plan, &arrival(0));
+    let shut = LaneEvent::BreakerOpened { scope: BreakerScope::Tenant, until: Timestamp::MAX };
+    let found = LaneEvent::BreakerClosed { scope: BreakerScope::Tenant };
+    let mut breakers = OpenBreakers::default();
+    let again: Vec<_> =
+        [shut, shut, found, shut].map(|event| breakers.opens_again(&lane, event).is_some()).into();
+    assert_eq!(again, [false, true, false, false]);
+    let due = vec![(plan.tenant_name(0), 1_000, 7), (plan.tenant_name(1), 1_000, 8)];
+    let healing = HashMap::from([(plan.origin_name(0).1, due)]);
+    let at = |scope, now| probes::would_succeed(&healing, &lane, scope, now).collect::<Vec<_>>();
+    assert!(at(BreakerScope::Tenant, 999).is_empty());
+    assert_eq!(at(BreakerScope::Tenant, 1_000), [7]);
+    assert_eq!(at(BreakerScope::Provider, 1_000), [7, 8]);
 }

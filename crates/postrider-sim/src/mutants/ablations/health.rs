@@ -10,11 +10,20 @@ pub(super) const HEALTH: &[RuleChange] = &[
     ),
     rule(
         "voters-sure",
-        "below ten voters, only all bad means down",
+        "below 20 voters, only all bad means down",
         &[patch(
             core!("tenant_health.rs"),
-            "const VOTERS_SURE: usize = 10;",
-            "const VOTERS_SURE: usize = 5;",
+            "const VOTERS_SURE: usize = 20;",
+            "const VOTERS_SURE: usize = 8;",
+        )],
+    ),
+    rule(
+        "voters-down",
+        "below eight voters, it takes 20 failed calls",
+        &[patch(
+            core!("tenant_health.rs"),
+            "const VOTERS_DOWN: usize = 8;",
+            "const VOTERS_DOWN: usize = 5;",
         )],
     ),
     rule(
@@ -79,7 +88,7 @@ pub(super) const HEALTH: &[RuleChange] = &[
         "good answers from before the first failure count",
         &[patch(
             lanes!("provider.rs"),
-            "health: TenantHealth::with_votes(voters.votes()),",
+            "health: TenantHealth::with_voters(voters),",
             "health: TenantHealth::default(),",
         )],
     ),
@@ -264,6 +273,47 @@ pub(super) const HEALTH: &[RuleChange] = &[
             core!("sick_addresses.rs"),
             "const SUCCESSES_MIN: u32 = 2;",
             "const SUCCESSES_MIN: u32 = 1;",
+        )],
+    ),
+    rule(
+        "hang-once",
+        "while degraded, calls that hang together are one failure",
+        &[patch(
+            core!("tenant_health.rs"),
+            "let is_new = self.addresses.is_news(call.target, call.began)",
+            "let is_new = (now.0 > 0 || self.addresses.is_news(call.target, call.began))",
+        )],
+    ),
+    rule(
+        "hang-age",
+        "while degraded, failures of calls that began long ago do not count",
+        &[patch(
+            core!("tenant_health.rs"),
+            "&& now.since(call.began) < THROTTLE_WINDOW;",
+            "&& (now.0 > 0 || now.since(call.began) < THROTTLE_WINDOW);",
+        )],
+    ),
+    rule(
+        "sick-calls",
+        "an origin gets eight calls per second to sick addresses, unless they succeed",
+        &[patch(core!("sick_calls.rs"), "const PER_S: u32 = 8;", "const PER_S: u32 = 1_000;")],
+    ),
+    rule(
+        "served",
+        "probes go to addresses that worked before",
+        &[patch(
+            dispatch!("leaser.rs"),
+            "is_served: served.contains(probe.hash.number()),",
+            "is_served: now.0 < 0 && served.contains(probe.hash.number()),",
+        )],
+    ),
+    rule(
+        "found",
+        "where no connection could be opened, any answer is a success of the origin",
+        &[patch(
+            lanes!("checks/breaker.rs"),
+            "let is_found = gates.openings",
+            "let is_found = now.0 < 0 && gates.openings",
         )],
     ),
 ];

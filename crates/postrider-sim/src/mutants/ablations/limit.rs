@@ -67,8 +67,8 @@ pub(super) const LIMIT: &[RuleChange] = &[
         "refusals cut the limit",
         &[patch(
             core!("call_limit.rs"),
-            "if signs.is_refused(now) {",
-            "if now.0 < 0 && signs.is_refused(now) {",
+            "} else if signs.is_refused(is_doubling, now) {",
+            "} else if now.0 < 0 && signs.is_refused(is_doubling, now) {",
         )],
     ),
     rule(
@@ -96,6 +96,67 @@ pub(super) const LIMIT: &[RuleChange] = &[
             core!("call_limit.rs"),
             "if well_at_once < trial.measure * PAID_WELL {",
             "if now.0 < 0 && well_at_once < trial.measure * PAID_WELL {",
+        )],
+    ),
+    rule(
+        "refusal-levels",
+        "calls that are refused as often while few are under way are not too many",
+        &[patch(
+            core!("call_limit.rs"),
+            "if signs.levels.depend_on_calls(few, now) == Some(false) {",
+            "if now.0 < 0 && signs.levels.depend_on_calls(few, now) == Some(false) {",
+        )],
+    ),
+    rule(
+        "refusal-known",
+        "refusals cut the limit once it is known how many calls go well at once",
+        &[patch(
+            core!("call_limit.rs"),
+            "if !is_further && !known && !is_late {",
+            "if now.0 < 0 && !is_further && !known && !is_late {",
+        )],
+    ),
+    rule(
+        "refusal-hold",
+        "the limit does not grow while calls are refused",
+        &[
+            patch(
+                core!("call_limit.rs"),
+                "if self.is_doubling() && !self.is_refused(now) {",
+                "if self.is_doubling() && (now.0 > 0 || !self.is_refused(now)) {",
+            ),
+            patch(
+                core!("call_limit.rs"),
+                "let held = held || self.is_refused(now);",
+                "let held = held || now.0 < 0 && self.is_refused(now);",
+            ),
+        ],
+    ),
+    rule(
+        "doubling-sure",
+        "while the limit doubles, a quarter of the calls has to be refused",
+        &[patch(
+            core!("limit_signs.rs"),
+            "&& (is_sure || !is_doubling)",
+            "&& (is_sure || !is_doubling || now.0 > 0)",
+        )],
+    ),
+    rule(
+        "tenant-share",
+        "a tenant that is refused far more often than the others speaks for itself",
+        &[patch(
+            core!("refused_tenants.rs"),
+            "const OTHERS_SHARE: f32 = 0.2;",
+            "const OTHERS_SHARE: f32 = 0.0;",
+        )],
+    ),
+    rule(
+        "some-well",
+        "where nothing succeeds, refusals do not cut the limit",
+        &[patch(
+            core!("call_limit.rs"),
+            "|| !signs.spent.has_well() {",
+            "|| now.0 < 0 && !signs.spent.has_well() {",
         )],
     ),
     rule(
@@ -228,6 +289,20 @@ pub(super) const LIMIT: &[RuleChange] = &[
             core!("throttle.rs"),
             "const WIDEN_SHARE: f64 = 0.5;",
             "const WIDEN_SHARE: f64 = 0.0;",
+        )],
+    ),
+    rule(
+        "widen-sure",
+        "and with fewer than ten only if all do",
+        &[patch(core!("throttle.rs"), "const CALLS_SURE: u32 = 10;", "const CALLS_SURE: u32 = 0;")],
+    ),
+    rule(
+        "pace-lasts",
+        "complaints about single addresses begin a pace only if they go on",
+        &[patch(
+            core!("pace.rs"),
+            "now.since(self.suspected_at) >= WITHIN\n",
+            "now.since(self.suspected_at) >= WITHIN * 0\n",
         )],
     ),
     rule(
