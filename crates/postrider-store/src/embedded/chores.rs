@@ -53,13 +53,8 @@ const CHORES: [Chore; 5] = [
     },
 ];
 
-/// Whose turn it is.
-#[derive(Default)]
-pub(crate) struct ChoreTurns {
-    next: usize,
-    /// Per chore, after a failure: not before this time.
-    paused_until: [i64; CHORES.len()],
-}
+/// Per chore, after a failure: not before this time.
+pub(crate) type ChorePauses = [i64; CHORES.len()];
 
 impl Writer {
     /// True if there may be more to do.
@@ -74,29 +69,25 @@ impl Writer {
         if !self.reserve.is_whole() {
             return shrinks;
         }
-        self.do_a_chore() || shrinks
+        self.do_chores() || shrinks
     }
 
-    /// One step of one chore, so that no request waits for all of them. They take turns.
-    fn do_a_chore(&mut self) -> bool {
-        let now = self.shared.now();
-        for _ in 0..CHORES.len() {
-            let turn = self.chores.next;
-            self.chores.next = (turn + 1) % CHORES.len();
-            if now.0 < self.chores.paused_until[turn] {
+    /// One step of each. One that fails pauses alone.
+    fn do_chores(&mut self) -> bool {
+        let (now, mut more) = (self.shared.now(), false);
+        for (turn, chore) in CHORES.iter().enumerate() {
+            if now.0 < self.chore_pauses[turn] {
                 continue;
             }
-            let chore = &CHORES[turn];
             match (chore.step)(self) {
-                Ok(true) => return true,
-                Ok(false) => {}
+                Ok(some) => more |= some,
                 Err(error) => {
                     (chore.report)(self, error, now);
-                    self.chores.paused_until[turn] = (now + PAUSE).0;
+                    self.chore_pauses[turn] = (now + PAUSE).0;
                 }
             }
         }
-        false
+        more
     }
 
     fn move_some_keys(&mut self) -> StoreResult<bool> {

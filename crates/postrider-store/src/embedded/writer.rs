@@ -12,7 +12,7 @@ use rusqlite::Connection;
 use tokio::sync::mpsc;
 
 use super::checkpoint::Checkpointer;
-use super::chores::ChoreTurns;
+use super::chores::ChorePauses;
 use super::free_pages::FreePages;
 use super::index::counts::TenantTotals;
 use super::index::effects::TransactionEffects;
@@ -49,7 +49,7 @@ pub(crate) struct Writer {
     pub(crate) packing: PackingPosition,
     pub(crate) listing: ListingPosition,
     pub(crate) counts: CountJournal,
-    pub(crate) chores: ChoreTurns,
+    pub(crate) chore_pauses: ChorePauses,
     pub(crate) reserve: DiskReserve,
     pub(crate) free_pages: FreePages,
     /// Settlements write neither history nor payload, because the page beside theirs is damaged.
@@ -88,7 +88,7 @@ impl Writer {
             packing: PackingPosition::default(),
             listing: ListingPosition::default(),
             counts,
-            chores: ChoreTurns::default(),
+            chore_pauses: ChorePauses::default(),
             reserve,
             free_pages: FreePages::default(),
             numbers_only: false,
