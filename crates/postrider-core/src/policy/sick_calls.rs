@@ -16,8 +16,8 @@ pub struct SickCalls(Limiter);
 /// What is left at one moment.
 #[derive(Debug, Clone, Copy)]
 pub struct SickCallRoom {
-    pub left: usize,
-    pub used: usize,
+    left: usize,
+    used: usize,
     next: Timestamp,
 }
 

@@ -171,21 +171,21 @@ impl Lanes {
     ) -> Vec<Option<Timestamp>> {
         let now = self.clock.now();
         let mut gates = provider.gates();
-        let sick = gates.sick_calls.room(now);
-        let own = gates.known_trouble(tenant);
-        let tenant = provider::number(tenant);
-        if own.is_none() && !gates.places.has_overdue(tenant) {
+        let number = provider::number(tenant);
+        if gates.known_trouble(tenant).is_none() && !gates.places.has_overdue(number) {
             return Vec::new();
         }
+        let sick = gates.sick_calls.room(now);
+        let own = gates.known_trouble(tenant);
         let long_places = gates.long_places(now);
         let all = self.policies.now().limits.concurrency;
         let room = (long_places > 0).then(|| SlowRoom {
             long: gates.places.free_long(long_places),
-            apart: self.global.room_apart(all, tenant, true),
+            apart: self.global.room_apart(all, number, true),
             is_alone: own.is_some_and(|own| own.health.votes(now).voters <= 1),
         });
         let mut turns = AddressTurns::new(own.map(|own| &own.health.addresses), room, sick, now);
-        let overdue = |target| gates.places.overdue_at(tenant, target);
+        let overdue = |target| gates.places.overdue_at(number, target);
         let rests =
             targets.map(|target| turns.rest(target, overdue(target), self.random.next())).collect();
         let sick = turns.sick;

@@ -76,12 +76,12 @@ impl RecentDeliveries {
 
     /// These are on disk now, or are to be listed next.
     pub(crate) fn set_listed(&mut self, listed: ListedRange) {
-        let before = std::mem::replace(&mut self.listed, listed);
-        let whole = listed.before > before.before;
-        let lanes = before.lanes..if whole { u32::MAX } else { listed.lanes };
+        let old = std::mem::replace(&mut self.listed, listed);
+        let is_whole = listed.before > old.before;
+        let lanes = old.lanes..if is_whole { u32::MAX } else { listed.lanes };
         let mut emptied = Vec::new();
         for (lane, entries) in self.lanes.range_mut(lanes) {
-            *entries = entries.split_off(&before.next);
+            *entries = entries.split_off(&old.next);
             if entries.is_empty() {
                 emptied.push(*lane);
             }
