@@ -57,7 +57,7 @@ pub(crate) fn add_delivery(view: &mut MessageView, id: DeliveryId, state: State)
     }
 }
 
-/// Whether a delivery matches the filter. Ignores cursor and limit.
+/// Whether a delivery matches the filter. Ignores tag, cursor and limit.
 pub(crate) fn matches(filter: &DeliveryFilter, delivery: &Delivery) -> bool {
     let error_matches = |part: &String| {
         delivery.log.last().is_some_and(|last| {

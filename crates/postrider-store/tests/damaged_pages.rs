@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use postrider_core::model::decision::Decision;
 use postrider_core::ports::store::{
-    AddressLearning, Admission, DedupKey, Documents, LeasedDelivery, Ledger, NewMessage, PutResult,
-    Retention, SettleResult, Settlement,
+    AddressLearning, Admission, DedupKey, DeliveryFilter, Documents, LeasedDelivery, Ledger,
+    NewMessage, PutResult, Retention, SettleResult, Settlement,
 };
-use postrider_core::{Clock, DeliveryId, State, Timestamp};
+use postrider_core::{Clock, DeliveryId, State, TenantId, Timestamp};
 use postrider_store::conformance::WorkingStore;
 use postrider_store::conformance::{batch, message, success};
 use postrider_store::{ManualClock, StoreOptions, fsck};
@@ -243,9 +243,49 @@ async fn a_start_that_damage_prevents_says_what_helps_and_that_helps() {
 }
 
 #[tokio::test]
+async fn a_damaged_list_of_tags_stops_nothing_and_is_made_anew_by_a_repair() {
+    let (dir, clock) = (tempfile::tempdir().unwrap(), clock());
+    let accept_tagged = async |store: &WorkingStore| {
+        let new = (0..1_000).map(|n| {
+            let mut new = message("acme", 1);
+            new.envelope.tags = vec![format!("tag {}", n % 10).into()];
+            new
+        });
+        store.accept(new.collect()).await.unwrap();
+    };
+    let store = open(dir.path(), &clock);
+    accept_tagged(&store).await;
+    store.close().await;
+    for list in ["message_tag", "message_tag_found"] {
+        damage(dir.path(), list);
+    }
+    let store = open(dir.path(), &clock);
+    accept_tagged(&store).await;
+    let problems = store.check_health().problems;
+    assert!(problems.iter().any(|problem| problem.code == "tags_unreadable"), "{problems:?}");
+    assert_eq!(deliver_all(&store, &clock).await.len(), 2_000);
+    store.close().await;
+    fsck::repair(dir.path()).unwrap().expect("there is damage");
+    let store = open(dir.path(), &clock);
+    let tag = DeliveryFilter {
+        tenant: Some(TenantId::new("acme")),
+        tag: Some("tag 7".into()),
+        limit: 1_000,
+        ..DeliveryFilter::default()
+    };
+    assert_eq!(store.deliveries(tag).await.unwrap().items.len(), 200);
+    store.close().await;
+    damage(dir.path(), "message_tag");
+    let store = open(dir.path(), &clock);
+    clock.advance(LEASE * 60 * 24);
+    while store.prune(&Retention::of(LEASE)).await.unwrap() > 0 {}
+    assert_eq!(store.counts(None).await.unwrap().messages, 0);
+}
+
+#[tokio::test]
 async fn a_damaged_index_of_an_older_layout_does_not_stop_its_upgrade() {
     let (dir, clock, ids) = filled().await;
-    let seventh_layout = "DROP TABLE waiting; DELETE FROM meta WHERE key = 'listed'; \
+    let seventh_layout = "DROP TABLE message_tag; DROP TABLE waiting; DELETE FROM meta WHERE key = 'listed'; \
                           CREATE INDEX pending ON delivery (lane, due) WHERE due IS NOT NULL; \
                           PRAGMA user_version = 7";
     let conn = rusqlite::Connection::open(dir.path().join("postrider.db")).unwrap();

@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use postrider_core::model::decision::Decision;
 use postrider_core::ports::store::{
-    AddressLearning, Admission, DeliveryFilter, DocumentVersion, Documents, Intake as _, Ledger,
-    Load, PutResult, SettleResult, Settlement, StoreError,
+    AddressLearning, Admission, DeliveryFilter, DocumentVersion, Documents, Intake as _,
+    LeasedDelivery, Ledger, Load, PutResult, Retention, SettleResult, Settlement, StoreError,
 };
-use postrider_core::{Clock, DeadReason, State, Timestamp};
+use postrider_core::{Clock, DeadReason, State, TenantId, Timestamp};
 use postrider_store::conformance::WorkingStore;
 use postrider_store::conformance::{batch, message, success, url};
 use postrider_store::{ManualClock, StoreOptions};
@@ -27,6 +27,17 @@ fn open(dir: &Path) -> WorkingStore {
 
 fn database(dir: &Path) -> rusqlite::Connection {
     rusqlite::Connection::open(dir.join("postrider.db")).unwrap()
+}
+
+/// The settlement of a delivery that arrived.
+fn done(leased: &LeasedDelivery) -> Settlement {
+    Settlement {
+        delivery: leased.delivery,
+        token: leased.token,
+        attempts: Vec::new(),
+        decision: Decision::Done,
+        learned: AddressLearning::default(),
+    }
 }
 
 #[tokio::test]
@@ -154,10 +165,10 @@ async fn a_newer_layout_is_reported_as_such_and_nothing_is_changed() {
     open(dir.path()).close().await;
     database(dir.path()).pragma_update(None, "user_version", 99).unwrap();
     let error = WorkingStore::open(dir.path(), clock(), StoreOptions::default()).err().unwrap();
-    assert!(matches!(error, StoreError::NewerLayout { found: 99, known: 8 }), "{error:?}");
+    assert!(matches!(error, StoreError::NewerLayout { found: 99, known: 9 }), "{error:?}");
     assert_eq!(
         error.to_string(),
-        "the store has layout 99, and this version of Postrider knows layouts up to 8: a newer version \
+        "the store has layout 99, and this version of Postrider knows layouts up to 9: a newer version \
          wrote it; run that version, or restore a backup from before the upgrade"
     );
     let layout = database(dir.path()).pragma_query_value(None, "user_version", |row| row.get(0));
@@ -185,14 +196,7 @@ async fn a_full_disk_refuses_new_work_keeps_the_old_and_heals() {
     let lane = store.ready_lanes(1).await.unwrap().remove(0).id;
     let leased = store.lease(lane, 20, LEASE).await.unwrap();
     assert_eq!(leased.len(), 20);
-    let settlements = leased.iter().map(|l| Settlement {
-        delivery: l.delivery,
-        token: l.token,
-        attempts: Vec::new(),
-        decision: Decision::Done,
-        learned: AddressLearning::default(),
-    });
-    let settled = store.settle(settlements.collect()).await.unwrap();
+    let settled = store.settle(leased.iter().map(done).collect()).await.unwrap();
     assert!(settled.iter().all(|s| *s == SettleResult::Done), "what is there can be finished");
     let Admission::Accepted { message, .. } = first[0] else { panic!() };
     let view = store.message(None, message).await.unwrap().unwrap();
@@ -212,15 +216,10 @@ async fn one_refused_order_does_not_fail_those_it_was_grouped_with() {
     let lane = store.ready_lanes(1).await.unwrap().remove(0).id;
     let leased = store.lease(lane, 1, LEASE).await.unwrap().remove(0);
     store.limit_size(Some(0)).await.unwrap();
-    let settlement = Settlement {
-        delivery: leased.delivery,
-        token: leased.token,
-        attempts: Vec::new(),
-        decision: Decision::Done,
-        learned: AddressLearning::default(),
-    };
-    let (accepted, settled) =
-        tokio::join!(store.accept(vec![batch("acme", &[1; 3000])]), store.settle(vec![settlement]));
+    let (accepted, settled) = tokio::join!(
+        store.accept(vec![batch("acme", &[1; 3000])]),
+        store.settle(vec![done(&leased)])
+    );
     assert!(matches!(accepted, Err(StoreError::Full { .. })));
     assert_eq!(settled.unwrap(), [SettleResult::Done]);
 }
@@ -426,8 +425,57 @@ async fn a_recipient_is_found_without_reading_the_deliveries_of_others() {
     assert!(store.dead_letters(filter).await.unwrap().items.is_empty());
 }
 
+#[tokio::test]
+async fn a_tag_is_found_without_reading_what_is_not_tagged_and_leaves_no_trace() {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = clock();
+    let store = WorkingStore::open(dir.path(), clock.clone(), StoreOptions::default()).unwrap();
+    let mut one = message("acme", 1);
+    one.envelope.tags = vec!["sale".into(), "eu".into()];
+    let Admission::Accepted { deliveries, .. } = store.accept(vec![one]).await.unwrap().remove(0)
+    else {
+        panic!("refused")
+    };
+    // More than one page reads.
+    for _ in 0..21 {
+        store.accept((0..1_000).map(|_| message("acme", 1)).collect()).await.unwrap();
+    }
+    let tenant = Some(TenantId::new("acme"));
+    let filter = DeliveryFilter { tenant, tag: Some("eu".into()), ..DeliveryFilter::default() };
+    let page = store.deliveries(filter).await.unwrap();
+    assert_eq!(page.items.iter().map(|found| found.id).collect::<Vec<_>>(), deliveries);
+    for lane in store.ready_lanes(10).await.unwrap() {
+        let leased = store.lease(lane.id, 1, LEASE).await.unwrap();
+        store.settle(leased.iter().map(done).collect()).await.unwrap();
+    }
+    clock.advance(LEASE * 2);
+    store.prune(&Retention::of(LEASE)).await.unwrap();
+    store.close().await;
+    let left = "SELECT count(*) FROM message_tag";
+    let left: i64 = database(dir.path()).query_row(left, [], |row| row.get(0)).unwrap();
+    assert_eq!(left, 0);
+}
+
+#[tokio::test]
+async fn tags_of_layout_8_are_found_after_the_upgrade() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let mut one = message("acme", 1);
+    one.envelope.tags = vec!["sale".into()];
+    store.accept(vec![message("other", 1), one, message("acme", 2)]).await.unwrap();
+    store.close().await;
+    let eighth = "DROP TABLE message_tag; PRAGMA user_version = 8";
+    database(dir.path()).execute_batch(eighth).unwrap();
+    let store = open(dir.path());
+    let tenant = Some(TenantId::new("acme"));
+    let filter = DeliveryFilter { tenant, tag: Some("sale".into()), ..DeliveryFilter::default() };
+    let found = store.deliveries(filter).await.unwrap().items;
+    assert_eq!(found.iter().map(|d| &*d.provider).collect::<Vec<_>>(), ["https://host-1.example"]);
+}
+
 /// What layout 6 had and what later ones added, in a folder with that layout.
 const SIXTH_LAYOUT: &str = "
+DROP TABLE message_tag;
 DROP TABLE waiting;
 DELETE FROM meta WHERE key = 'listed';
 CREATE INDEX pending ON delivery (lane, due) WHERE due IS NOT NULL;

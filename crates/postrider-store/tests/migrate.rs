@@ -102,7 +102,8 @@ async fn fill(store: &WorkingStore, clock: &ManualClock) {
         let hours = if number % 3 == 0 { 200 } else { 2 };
         store.accept(vec![keyed(number, hours)]).await.unwrap();
     }
-    let envelope = Envelope { collapse_key: Some("c".into()), ..Envelope::default() };
+    let tags = vec!["sale".into(), "eu".into()];
+    let envelope = Envelope { collapse_key: Some("c".into()), tags, ..Envelope::default() };
     let later = Some(clock.now() + Duration::from_secs(7_200));
     let late = NewMessage { envelope, send_at: later, ..message("acme", 1) };
     store.accept(vec![late]).await.unwrap();
@@ -149,6 +150,10 @@ async fn everything_is_moved_and_goes_on_in_the_new_store() {
                 (old.lanes(tenant, 99).await.unwrap(), new.lanes(tenant, 99).await.unwrap());
             assert_eq!(depths, moved);
         }
+        let tenant = Some(TenantId::new("acme"));
+        let tagged = DeliveryFilter { tenant, tag: Some("eu".into()), ..DeliveryFilter::default() };
+        let moved = new.deliveries(tagged.clone()).await.unwrap();
+        assert_eq!((moved.items.len(), &moved), (1, &old.deliveries(tagged).await.unwrap()));
         let key = |number| keyed(number, 1).dedup.unwrap();
         let keys: Vec<_> = (0..1_100).map(key).collect();
         let (ours, theirs) = (old.repeats(keys.clone()).await, new.repeats(keys).await);

@@ -75,6 +75,101 @@ pub async fn filters_find_the_right_deliveries(fixture: &StoreFixture<'_>) {
     assert!(list(DeliveryFilter { channel, ..none() }).await.is_empty());
 }
 
+pub async fn deliveries_are_found_by_the_tags_of_their_message(fixture: &StoreFixture<'_>) {
+    let tagged = |tenant: &str, numbers: &[u32], tags: &[&str]| {
+        let mut new = batch(tenant, numbers);
+        new.envelope.tags = tags.iter().map(|tag| (*tag).into()).collect();
+        new
+    };
+    let (first, one) = fixture.accept(tagged("acme", &[1, 2, 3], &["sale", "eu", "sale"])).await;
+    fixture.clock.advance(secs(10));
+    let between = fixture.now();
+    let two = fixture.accept(tagged("acme", &[2], &["sale"])).await.1;
+    fixture.accept(batch("acme", &[1, 2])).await;
+    let others = fixture.accept(tagged("other", &[1], &["sale"])).await.1;
+    let by_tag = |tag: &str| DeliveryFilter {
+        tenant: Some(acme()),
+        tag: Some(tag.into()),
+        ..DeliveryFilter::default()
+    };
+    let check = async |fixture: &StoreFixture<'_>| {
+        for limit in [1, 2, 100] {
+            let list =
+                |filter: DeliveryFilter| fixture.all(DeliveryFilter { limit, ..filter }, false);
+            assert_eq!(list(by_tag("sale")).await, [two[0], one[2], one[1], one[0]]);
+            assert_eq!(list(by_tag("eu")).await, [one[2], one[1], one[0]]);
+            assert!(list(by_tag("e")).await.is_empty());
+            assert!(list(DeliveryFilter { tenant: None, ..by_tag("none") }).await.is_empty());
+            let all = list(DeliveryFilter { tenant: None, ..by_tag("sale") }).await;
+            assert_eq!((all.len(), all[0]), (5, others[0]));
+            let of_nobody = Some(TenantId::new("nobody"));
+            assert!(list(DeliveryFilter { tenant: of_nobody, ..by_tag("sale") }).await.is_empty());
+            let since = Some(between);
+            assert_eq!(list(DeliveryFilter { since, ..by_tag("sale") }).await, two);
+            let until = Some(between);
+            assert_eq!(list(DeliveryFilter { until, ..by_tag("sale") }).await.len(), 3);
+            let recipient = Some("user-2".into());
+            let of_one = DeliveryFilter { recipient, ..by_tag("sale") };
+            assert_eq!(list(of_one).await, [two[0], one[1]]);
+            let message = Some(first);
+            assert_eq!(list(DeliveryFilter { message, ..by_tag("sale") }).await.len(), 3);
+        }
+    };
+    check(fixture).await;
+    if let Some(reopened) = fixture.reopened().await {
+        check(&reopened).await;
+    }
+}
+
+pub async fn a_tag_chooses_dead_letters_and_held_work(fixture: &StoreFixture<'_>) {
+    let tagged = |tag: &str| {
+        let mut new = message("acme", 1);
+        new.envelope.tags = vec![tag.into()];
+        new
+    };
+    let by_tag = |tag: &str| DeliveryFilter { tag: Some(tag.into()), ..DeliveryFilter::default() };
+    let mut dead = Vec::new();
+    for tag in ["sale", "news", "sale"] {
+        dead.push(fixture.accept(tagged(tag)).await.1[0]);
+        fixture.settle_next(Decision::DeadLetter(DeadReason::Permanent)).await;
+    }
+    for tenant in [None, Some(acme())] {
+        let filter = DeliveryFilter { tenant, limit: 1, ..by_tag("sale") };
+        assert_eq!(fixture.all(filter, true).await, [dead[2], dead[0]]);
+    }
+    let chosen = Selection::Filter(by_tag("sale"));
+    assert_eq!(fixture.store.replay(Some(&acme()), chosen, Replay::default()).await.unwrap(), 2);
+    assert_eq!(fixture.dead().await, [dead[1]]);
+    fixture.accept(tagged("news")).await;
+    assert_eq!(fixture.store.hold_pending().await.unwrap(), 3);
+    let chosen = Selection::Filter(by_tag("news"));
+    assert_eq!(fixture.store.release_held(None, chosen, None).await.unwrap(), 1);
+    let chosen = Selection::Filter(by_tag("news"));
+    assert_eq!(fixture.store.discard(Some(&acme()), chosen).await.unwrap(), 1);
+}
+
+pub async fn a_tag_of_forgotten_work_finds_nothing(fixture: &StoreFixture<'_>) {
+    let tagged = |numbers: &[u32]| {
+        let mut new = batch("acme", numbers);
+        new.envelope.tags = vec!["sale".into()];
+        new
+    };
+    for numbers in [&[1][..], &[1, 2], &[3], &[1]] {
+        fixture.accept(tagged(numbers)).await;
+        for leased in fixture.lease_all().await {
+            fixture.settle(&leased, Decision::Done).await;
+        }
+    }
+    fixture.clock.advance(secs(100));
+    let kept = fixture.accept(tagged(&[1])).await.1;
+    while fixture.store.prune(&Retention::of(secs(50))).await.unwrap() > 0 {}
+    for tenant in [None, Some(acme())] {
+        let tag = Some("sale".into());
+        let filter = DeliveryFilter { tenant, tag, ..DeliveryFilter::default() };
+        assert_eq!(fixture.all(filter, false).await, kept);
+    }
+}
+
 pub async fn bodies_are_erased_when_nothing_needs_them(fixture: &StoreFixture<'_>) {
     let (id, _) = fixture.accept(message("acme", 1)).await;
     assert!(fixture.content(id).await.is_some());

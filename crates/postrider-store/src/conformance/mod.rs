@@ -117,6 +117,9 @@ macro_rules! promises {
             counts_are_exact
             pages_cover_everything_once
             filters_find_the_right_deliveries
+            deliveries_are_found_by_the_tags_of_their_message
+            a_tag_chooses_dead_letters_and_held_work
+            a_tag_of_forgotten_work_finds_nothing
             bodies_are_erased_when_nothing_needs_them
             a_fan_out_keeps_its_body_until_the_last_is_final
             prune_deletes_only_old_final_deliveries

@@ -14,6 +14,7 @@ use super::index::lanes::DueKey;
 use super::operator::CHUNK;
 use super::sql::prelude::*;
 use super::sql::rows::progress;
+use super::sql::tags::has_tag;
 use crate::progress::{HELD_MS, StoredProgress, paced};
 
 const COLUMNS: &str = "SELECT seq, lane, state, reason, due, attempts, tries, last_delay_ms, changed, \
@@ -135,6 +136,9 @@ impl Writer {
         let (rows, next) = self.waiting_rows(lane, after, i64::MAX)?;
         let (now, mut released) = (self.shared.now(), 0);
         for row in rows.iter().filter(|row| matches(row, filter)) {
+            if !filter.tag.as_ref().map_or(Ok(true), |tag| has_tag(&self.conn, row.message, tag))? {
+                continue;
+            }
             let at_least = paced(now, start + released, rate_per_s);
             released += u64::from(self.change_waiting(row, row.progress.released(at_least, now))?);
         }
@@ -219,7 +223,7 @@ fn waiting_row(row: &Row<'_>) -> StoreResult<WaitingRow> {
     })
 }
 
-/// The lane was compared before.
+/// The lane was compared before, and the tag is not looked at.
 fn matches(row: &WaitingRow, filter: &DeliveryFilter) -> bool {
     filter.since.is_none_or(|since| row.seq >= order_key_at(since))
         && filter.until.is_none_or(|until| row.seq < order_key_at(until))

@@ -14,7 +14,7 @@ use crate::embedded::operator::CHUNK;
 use crate::embedded::requests::WriterRequest;
 use crate::embedded::shared::StoreShared;
 use crate::embedded::sql::prune::{PRUNE_CALL, PruneStep};
-use crate::embedded::sql::rows::{self, DELIVERY, MessageRow};
+use crate::embedded::sql::rows::{self, DELIVERY, MessageRow, SHOWN_COLUMNS};
 use crate::embedded::sql::statement::is_local;
 use crate::view::{self, SHOWN};
 
@@ -261,24 +261,75 @@ pub(crate) enum LedgerRows {
 }
 
 impl LedgerRows {
-    /// Takes the first sequence, the one behind the last, the number of rows, and the recipient if there is one.
-    fn query(self, by_recipient: bool) -> String {
+    /// Takes the first sequence, the one behind the last, the number of rows, and the values of `found_by`.
+    fn query(self, found_by: FoundBy) -> String {
         let order = if self == Self::DeadLettersOldestFirst { "" } else { " DESC" };
-        let dead = match self {
-            Self::All => "",
-            _ if by_recipient => " AND EXISTS (SELECT 1 FROM dead_letter x WHERE x.seq = d.seq)",
-            _ => {
+        let dead = match (self, found_by) {
+            (Self::All, FoundBy::TenantAndTag) => return by_tag(),
+            (Self::All, _) => "",
+            (_, FoundBy::Recipient) => {
+                " AND EXISTS (SELECT 1 FROM dead_letter x WHERE x.seq = d.seq)"
+            }
+            (_, FoundBy::Order | FoundBy::Tag | FoundBy::TenantAndTag) => {
+                let columns = found_by.columns();
                 return format!(
-                    "{DELIVERY} JOIN dead_letter x ON x.seq = d.seq \
+                    "{columns} FROM delivery d JOIN message m ON m.seq = d.message \
+                     JOIN dead_letter x ON x.seq = d.seq \
                      WHERE x.seq >= ?1 AND x.seq < ?2 ORDER BY x.seq{order} LIMIT ?3"
                 );
             }
         };
-        let recipient = if by_recipient { " AND d.recipient = ?4" } else { "" };
+        let recipient = if found_by == FoundBy::Recipient { " AND d.recipient = ?4" } else { "" };
+        let columns = found_by.columns();
         format!(
-            "{DELIVERY} WHERE d.seq >= ?1 AND d.seq < ?2{recipient}{dead} ORDER BY d.seq{order} LIMIT ?3"
+            "{columns} FROM delivery d JOIN message m ON m.seq = d.message \
+             WHERE d.seq >= ?1 AND d.seq < ?2{recipient}{dead} ORDER BY d.seq{order} LIMIT ?3"
         )
     }
+
+    /// What leads to the rows. Dead letters are few, so that their tags are looked up instead.
+    fn found_by(self, filter: &DeliveryFilter) -> FoundBy {
+        match (&filter.tag, &filter.recipient) {
+            (Some(_), _) if self == Self::All && filter.tenant.is_some() => FoundBy::TenantAndTag,
+            (Some(_), _) => FoundBy::Tag,
+            (None, Some(_)) => FoundBy::Recipient,
+            (None, None) => FoundBy::Order,
+        }
+    }
+}
+
+/// Which index leads to rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum FoundBy {
+    /// All in their order.
+    Order,
+    /// Takes the recipient.
+    Recipient,
+    /// All in their order, each with the answer whether it has the tag. Takes the tag.
+    Tag,
+    /// Takes the tag, the tenant's number, and the first message that can have a delivery in the range.
+    TenantAndTag,
+}
+
+impl FoundBy {
+    fn columns(self) -> String {
+        match self {
+            Self::Order | Self::Recipient => SHOWN_COLUMNS.to_owned(),
+            Self::Tag | Self::TenantAndTag => format!(
+                "{SHOWN_COLUMNS}, EXISTS (SELECT 1 FROM message_tag t \
+                 WHERE t.message = d.message AND t.tag = ?4) AS tagged"
+            ),
+        }
+    }
+}
+
+fn by_tag() -> String {
+    format!(
+        "{SHOWN_COLUMNS}, 1 AS tagged FROM message_tag t CROSS JOIN message m ON m.seq = t.message \
+         CROSS JOIN delivery d ON d.seq > m.seq AND d.seq <= m.seq + m.deliveries \
+         WHERE t.tag = ?4 AND t.tenant = ?5 AND t.message >= ?6 AND t.message < ?2 \
+         AND d.seq >= ?1 AND d.seq < ?2 ORDER BY t.message DESC, d.seq DESC LIMIT ?3"
+    )
 }
 
 fn page(
@@ -299,11 +350,21 @@ pub(crate) fn read_page(
     (from, before): (u64, u64),
 ) -> StoreResult<Page<Delivery, DeliveryId>> {
     let limit = if filter.limit == 0 { SHOWN } else { filter.limit };
-    let mut select = conn.prepare_cached(&which.query(filter.recipient.is_some())).map_err(sql)?;
+    let found_by = which.found_by(filter);
+    let mut select = conn.prepare_cached(&which.query(found_by)).map_err(sql)?;
     let (first, behind, most) = (from as i64, before as i64, READ_MAX as i64);
-    let mut rows = match &filter.recipient {
-        Some(recipient) => select.query(params![first, behind, most, &**recipient]),
-        None => select.query(params![first, behind, most]),
+    let mut rows = match found_by {
+        FoundBy::Order => select.query(params![first, behind, most]),
+        FoundBy::Recipient => {
+            select.query(params![first, behind, most, filter.recipient.as_deref()])
+        }
+        FoundBy::Tag => select.query(params![first, behind, most, filter.tag.as_deref()]),
+        FoundBy::TenantAndTag => {
+            let tenant =
+                filter.tenant.as_ref().and_then(|name| shared.index().tenants.number(name));
+            let message = first_message(conn, from)?;
+            select.query(params![first, behind, most, filter.tag.as_deref(), tenant, message])
+        }
     }
     .map_err(sql)?;
     let mut page = Page { items: Vec::new(), next: None };
@@ -325,6 +386,12 @@ pub(crate) fn read_page(
     }
     page.next = last.filter(|_| looked_at == READ_MAX);
     Ok(page)
+}
+
+/// The message of the first delivery from a sequence on: none before it has one there.
+fn first_message(conn: &Connection, from: u64) -> StoreResult<i64> {
+    let select = "SELECT message FROM delivery WHERE seq >= ?1 ORDER BY seq LIMIT 1";
+    Ok(value(conn, select, [from as i64])?.unwrap_or(0))
 }
 
 /// The range of sequences that can match the filter.
@@ -349,6 +416,9 @@ fn may_match(
     shared: &StoreShared,
     filter: &DeliveryFilter,
 ) -> StoreResult<bool> {
+    if filter.tag.is_some() && !get::<bool>(row, "tagged")? {
+        return Ok(false);
+    }
     let state = rows::state(row)?;
     let state_fits = match filter.state {
         None => true,
@@ -392,25 +462,51 @@ mod tests {
     use super::*;
     use crate::embedded::sql::schema::open_writer;
 
+    const LISTS: [LedgerRows; 3] =
+        [LedgerRows::All, LedgerRows::DeadLetters, LedgerRows::DeadLettersOldestFirst];
+
+    /// How a list is read; no row is collected before the first one is returned.
+    fn plan(conn: &Connection, list: LedgerRows, found_by: FoundBy) -> Vec<String> {
+        let query = format!("EXPLAIN QUERY PLAN {}", list.query(found_by));
+        let mut select = conn.prepare(&query).unwrap();
+        let values = vec![0_i64; select.parameter_count()];
+        let rows = select.query_map(rusqlite::params_from_iter(values), |row| row.get(3)).unwrap();
+        let plan: Vec<String> = rows.collect::<Result<_, _>>().unwrap();
+        let collects = |step: &String| step.contains("B-TREE") || step.contains("LIST");
+        assert!(!plan.iter().any(collects), "{plan:?}");
+        plan
+    }
+
     #[test]
     fn a_recipient_is_found_by_an_index_in_every_list() {
         let dir = tempfile::tempdir().unwrap();
         let conn = open_writer(&dir.path().join("test.db"), 256).unwrap();
-        let lists = [LedgerRows::All, LedgerRows::DeadLetters, LedgerRows::DeadLettersOldestFirst];
-        for list in lists {
-            let query = format!("EXPLAIN QUERY PLAN {}", list.query(true));
-            let values = params![0, i64::MAX, 1, "user-7"];
-            let plan = all_rows(&conn, &query, values, |row| get::<String>(row, 3)).unwrap();
+        for list in LISTS {
+            let plan = plan(&conn, list, FoundBy::Recipient);
             assert!(
                 plan[0].contains("INDEX delivery_recipient (recipient=? AND rowid"),
                 "{plan:?}"
             );
-            let collects = |step: &String| step.contains("B-TREE") || step.contains("LIST");
-            assert!(!plan.iter().any(collects), "{plan:?}");
-            let query = format!("EXPLAIN QUERY PLAN {}", list.query(false));
-            let values = params![0, i64::MAX, 1];
-            let plan = all_rows(&conn, &query, values, |row| get::<String>(row, 3)).unwrap();
-            assert!(!plan.iter().any(collects), "{plan:?}");
         }
+    }
+
+    #[test]
+    fn every_list_is_read_in_its_order() {
+        let dir = tempfile::tempdir().unwrap();
+        let conn = open_writer(&dir.path().join("test.db"), 256).unwrap();
+        for list in LISTS {
+            plan(&conn, list, FoundBy::Order);
+            let tagged = plan(&conn, list, FoundBy::Tag);
+            assert!(!tagged[0].contains("message_tag"), "{tagged:?}");
+        }
+    }
+
+    #[test]
+    fn a_tag_of_a_tenant_is_found_by_an_index() {
+        let dir = tempfile::tempdir().unwrap();
+        let conn = open_writer(&dir.path().join("test.db"), 256).unwrap();
+        let plan = plan(&conn, LedgerRows::All, FoundBy::TenantAndTag);
+        let index = "INDEX message_tag_found (tenant=? AND tag=? AND message>? AND message<?)";
+        assert!(plan[0].contains(index), "{plan:?}");
     }
 }

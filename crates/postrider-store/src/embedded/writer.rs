@@ -44,6 +44,8 @@ pub(crate) struct Writer {
     /// The number of this run, which the database has while nobody else took it over.
     pub(crate) run: u64,
     pub(crate) prune_from: u64,
+    /// A page of the list of tags cannot be read; it is not used any more in this run.
+    pub(crate) tags_unreadable: bool,
     /// When to list expiries again.
     pub(crate) list_expiries_at: i64,
     pub(crate) packing: PackingPosition,
@@ -84,6 +86,7 @@ impl Writer {
             tenants,
             run,
             prune_from: 0,
+            tags_unreadable: false,
             list_expiries_at: 0,
             packing: PackingPosition::default(),
             listing: ListingPosition::default(),

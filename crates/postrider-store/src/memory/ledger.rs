@@ -222,6 +222,13 @@ impl MemoryTables {
         found.filter(|row| tenant.is_none_or(|tenant| *tenant == row.message.tenant))
     }
 
+    /// Whether the message has the tag that the filter asks for.
+    pub(super) fn has_tag(&self, message: MessageId, filter: &DeliveryFilter) -> bool {
+        let tags = || self.messages.get(&message).map(|row| &row.message.envelope.tags);
+        let has = |tag: &Arc<str>| tags().is_some_and(|tags| tags.iter().any(|t| **t == **tag));
+        filter.tag.as_ref().is_none_or(has)
+    }
+
     fn page(
         &self,
         filter: &DeliveryFilter,
@@ -247,6 +254,7 @@ impl MemoryTables {
             .filter(move |(_, row)| {
                 !dead || (row.progress.state == State::Failed && !row.discarded)
             })
+            .filter(|(_, row)| self.has_tag(row.message, filter))
             .map(move |(id, row)| self.view(*id, row, now))
             .filter(|delivery| view::matches(filter, delivery))
     }

@@ -23,6 +23,8 @@ pub(crate) struct DeadLetterQuery {
     pub channel: Option<String>,
     /// Part of the last attempt's code or detail.
     pub error: Option<String>,
+    /// One of the tags of the message.
+    pub tag: Option<String>,
     /// Not older than this (RFC 3339).
     pub since: Option<String>,
     /// Older than this (RFC 3339).
@@ -40,12 +42,12 @@ pub(crate) async fn list(
     access: ReadAccess,
     StrictQuery(query): StrictQuery<DeadLetterQuery>,
 ) -> ApiResult<Json<DeliveryPage>> {
-    let DeadLetterQuery { reason, channel, error, since, until, cursor, limit: size } = query;
+    let DeadLetterQuery { reason, channel, error, tag, since, until, cursor, limit: size } = query;
     let filter = DeliveryFilter {
         tenant: access.view,
         cursor: optional_id("cursor", cursor)?,
         limit: limit(size)?,
-        ..filter_of(DeadLetterFilter { reason, channel, error, since, until })?
+        ..filter_of(DeadLetterFilter { reason, channel, error, tag, since, until })?
     };
     let (items, next) = page(app.store.dead_letters(filter).await?);
     Ok(Json(DeliveryPage { items, next }))
@@ -59,6 +61,8 @@ pub(crate) struct DeadLetterFilter {
     pub reason: Option<String>,
     pub channel: Option<String>,
     pub error: Option<String>,
+    /// One of the tags of the message.
+    pub tag: Option<String>,
     pub since: Option<String>,
     pub until: Option<String>,
 }
@@ -170,6 +174,7 @@ fn filter_of(filter: DeadLetterFilter) -> ApiResult<DeliveryFilter> {
         reason: name("reason", filter.reason, DeadReason::parse, reasons)?,
         channel: channel(filter.channel)?,
         error: filter.error,
+        tag: filter.tag.map(Into::into),
         since: time("since", filter.since)?,
         until: time("until", filter.until)?,
         ..DeliveryFilter::default()

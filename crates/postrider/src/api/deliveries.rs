@@ -21,6 +21,8 @@ pub(crate) struct DeliveryQuery {
     pub recipient: Option<String>,
     /// `msg_…`
     pub message: Option<String>,
+    /// One of the tags of the message.
+    pub tag: Option<String>,
     /// Those of the message that was accepted under this key, while the key is remembered. Needs one tenant.
     pub idempotency_key: Option<String>,
     /// Only those that are held until they are released.
@@ -61,6 +63,7 @@ pub(crate) async fn list(
         channel: channel(query.channel)?,
         recipient: query.recipient.map(Into::into),
         message,
+        tag: query.tag.map(Into::into),
         held: query.held.unwrap_or(false),
         since: time("since", query.since)?,
         until: time("until", query.until)?,

@@ -17,6 +17,8 @@ pub(crate) struct HeldFilterBody {
     pub recipient: Option<String>,
     /// `msg_…`
     pub message: Option<String>,
+    /// One of the tags of the message.
+    pub tag: Option<String>,
     /// Not older than this (RFC 3339).
     pub since: Option<String>,
     /// Older than this (RFC 3339).
@@ -69,6 +71,7 @@ fn filter_of(filter: HeldFilterBody) -> ApiResult<DeliveryFilter> {
         channel: channel(filter.channel)?,
         recipient: filter.recipient.map(Into::into),
         message: optional_id("message", filter.message)?,
+        tag: filter.tag.map(Into::into),
         since: time("since", filter.since)?,
         until: time("until", filter.until)?,
         ..DeliveryFilter::default()

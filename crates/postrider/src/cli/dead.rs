@@ -15,6 +15,7 @@ const PAGE: usize = 500;
 #[command(after_help = "Examples:
   postrider dead list --reason ttl
   postrider dead replay dlv_… dlv_…
+  postrider dead replay --tag spring-sale --rate 50
   postrider dead replay --reason retries_exhausted --rate 50 --ttl 3600
   postrider dead discard --error 'payload too large'
   postrider dead export --out dead.ndjson")]
@@ -68,6 +69,9 @@ pub(super) struct DeadFilterArgs {
     /// Part of the last attempt's code or detail.
     #[arg(long)]
     error: Option<String>,
+    /// One of the tags of the message.
+    #[arg(long)]
+    tag: Option<String>,
     /// Not older than this, e.g. 2026-11-15T06:00:00Z
     #[arg(long)]
     since: Option<String>,
@@ -88,11 +92,12 @@ pub(super) struct DeadSelectionArgs {
 }
 
 impl DeadFilterArgs {
-    fn fields(&self) -> [(&'static str, Option<String>); 5] {
+    fn fields(&self) -> [(&'static str, Option<String>); 6] {
         [
             ("reason", self.reason.clone()),
             ("channel", self.channel.clone()),
             ("error", self.error.clone()),
+            ("tag", self.tag.clone()),
             ("since", self.since.clone()),
             ("until", self.until.clone()),
         ]

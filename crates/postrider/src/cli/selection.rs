@@ -16,6 +16,9 @@ pub(super) struct DeliveryChoiceArgs {
     /// msg_…
     #[arg(long)]
     message: Option<String>,
+    /// One of the tags of the message.
+    #[arg(long)]
+    tag: Option<String>,
     /// Not older than this, e.g. 2026-11-15T06:00:00Z
     #[arg(long)]
     since: Option<String>,
@@ -25,11 +28,12 @@ pub(super) struct DeliveryChoiceArgs {
 }
 
 impl DeliveryChoiceArgs {
-    pub(super) fn fields(self) -> FilterFields<5> {
+    pub(super) fn fields(self) -> FilterFields<6> {
         [
             ("channel", self.channel),
             ("recipient", self.recipient),
             ("message", self.message),
+            ("tag", self.tag),
             ("since", self.since),
             ("until", self.until),
         ]

@@ -49,6 +49,28 @@ async fn deliveries_are_found_by_the_key_of_their_message() {
 }
 
 #[tokio::test]
+async fn deliveries_are_found_by_the_tags_of_their_message() {
+    let server = ServerFixture::start().await;
+    let mut body = message();
+    body["tags"] = json!(["spring sale", "eu"]);
+    let sent = server.post(body.to_string()).await;
+    server.post(message().to_string()).await;
+    let found = async |tenant: &str, query: &str| {
+        let admin = server.admin().for_tenant(Some(tenant.to_owned()));
+        let items = admin.get(&format!("/v1/{query}")).await.unwrap()["items"].clone();
+        items.as_array().unwrap().iter().map(|d| d["message"].clone()).collect::<Vec<_>>()
+    };
+    let ours = std::slice::from_ref(&sent.body["id"]);
+    for tenant in ["default", "*"] {
+        assert_eq!(found(tenant, "deliveries?tag=spring%20sale").await, ours);
+        assert_eq!(found(tenant, "deliveries?tag=eu&state=queued").await, ours);
+        assert!(found(tenant, "deliveries?tag=spring").await.is_empty());
+        assert!(found(tenant, "dead-letters?tag=eu").await.is_empty());
+    }
+    assert!(found("other", "deliveries?tag=eu").await.is_empty(), "tags are a tenant's own");
+}
+
+#[tokio::test]
 async fn a_message_can_be_seen_explained_and_cancelled() {
     let server = ServerFixture::start().await;
     let admin = server.admin();

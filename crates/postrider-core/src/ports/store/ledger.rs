@@ -40,6 +40,8 @@ pub struct DeliveryFilter {
     pub channel: Option<ChannelKind>,
     pub recipient: Option<Arc<str>>,
     pub message: Option<MessageId>,
+    /// One of the message's tags. Found by an index where `tenant` is given, too.
+    pub tag: Option<Arc<str>>,
     /// Only deliveries that are [held](super::HeldDeliveries).
     pub held: bool,
     /// Dead letters only.

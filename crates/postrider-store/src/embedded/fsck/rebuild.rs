@@ -11,6 +11,7 @@ use super::{CACHE_KIB, RepairReport};
 use crate::embedded::index::counts::{CountChange, TenantTotals};
 use crate::embedded::sql::prelude::*;
 use crate::embedded::sql::schema::open_writer;
+use crate::embedded::sql::tags::list_all_tags;
 
 pub(super) fn rebuild(
     old: &Connection,
@@ -30,6 +31,7 @@ pub(super) fn rebuild(
         }
     }
     count(&new)?;
+    list_all_tags(&new)?;
     // The next start lists all expiries and all that waits, and the next prune looks at all deliveries.
     let positions =
         "DELETE FROM meta WHERE key IN ('swept', 'young', 'packed', 'pruned', 'listed')";

@@ -26,7 +26,7 @@ const BY_NUMBER: &[(&str, &str)] = &[
     ("dedup_page", "id"),
     ("dedup_filter", "id"),
 ];
-/// Other tables by their key. The list of expiries is made anew by the next start.
+/// Other tables by their key. The lists of expiries, of what waits and of tags are made anew.
 const BY_KEY: &[(&str, &str)] = &[
     ("meta", "key"),
     ("gone", "tenant, hash"),

@@ -131,6 +131,10 @@ impl TenantTable {
         self.set(self.all.len() - 1, totals);
     }
 
+    pub(crate) fn number(&self, name: &TenantId) -> Option<u32> {
+        self.numbers.get(name).and_then(|number| u32::try_from(*number).ok())
+    }
+
     pub(crate) fn get(&self, tenant: u32) -> Option<&TenantCounts> {
         self.all.get(tenant as usize)
     }

@@ -43,7 +43,7 @@ impl SharedRow for NewMessageRows {
     const IS_NEW_WORK: bool = true;
 
     fn rows(&self) -> usize {
-        1 + self.new.deliveries.len()
+        1 + self.new.deliveries.len() + self.new.envelope.tags.len()
     }
 
     fn write(rows: &[Self], writer: &mut Writer) -> StoreResult<Vec<Admission>> {
@@ -81,6 +81,7 @@ impl Writer {
         let (message, tails) = self.make_ids(new.deliveries.len(), now);
         self.insert_message(rows, message, now)?;
         let tenant = self.tenant(&new.tenant)?;
+        self.list_tags(order_key(message.0), tenant, &new.envelope.tags)?;
         let stored = Arc::new(stored_message(new, message, now));
         for (index, tail) in tails.iter().enumerate() {
             self.insert_delivery(rows, &stored, index, *tail, now)?;

@@ -21,5 +21,6 @@ pub(crate) mod schema;
 pub(crate) mod settle;
 pub(crate) mod statement;
 pub(crate) mod strikes;
+pub(crate) mod tags;
 pub(crate) mod upgrade;
 pub(crate) mod waiting;

@@ -256,10 +256,10 @@ impl Writer {
             count += 1;
         }
         let delete = "DELETE FROM message WHERE seq > ?1 AND seq < ?2";
-        match run(&self.conn, delete, [first as i64, last as i64])? == count {
-            true => Ok(()),
-            false => Err(damaged("the messages of old deliveries")),
+        if run(&self.conn, delete, [first as i64, last as i64])? != count {
+            return Err(damaged("the messages of old deliveries"));
         }
+        self.delete_tags(first + 1, last.saturating_sub(1))
     }
 
     fn delete_message_if_empty(&mut self, message: u64) -> StoreResult<()> {
@@ -271,7 +271,7 @@ impl Writer {
         };
         let tenant = self.tenant_number(&TenantId(name.into()))?;
         self.effects.counts_of(tenant).messages -= 1;
-        Ok(())
+        self.delete_tags(message, message)
     }
 
     /// Leaves out what cannot be read. Also returns where to go on.

@@ -85,10 +85,17 @@ pub(crate) fn delivery(row: &Row<'_>, lane: &LaneKey) -> StoreResult<Delivery> {
 }
 
 /// The columns that the ledger shows: neither address nor body.
-pub(crate) const DELIVERY: &str = "SELECT d.seq, d.tail, d.message, m.tail AS message_tail, d.lane, d.state, d.reason, d.due, \
-     d.attempts, d.tries, d.last_delay_ms, d.expires, d.changed, d.hash, d.address, d.recipient, \
-     d.log, d.reason IS NOT NULL AND NOT EXISTS (SELECT 1 FROM dead_letter l WHERE l.seq = d.seq) \
-     AS discarded FROM delivery d JOIN message m ON m.seq = d.message";
+macro_rules! shown_columns {
+    () => {
+        "SELECT d.seq, d.tail, d.message, m.tail AS message_tail, d.lane, d.state, d.reason, d.due, \
+         d.attempts, d.tries, d.last_delay_ms, d.expires, d.changed, d.hash, d.address, d.recipient, \
+         d.log, d.reason IS NOT NULL AND NOT EXISTS (SELECT 1 FROM dead_letter l WHERE l.seq = d.seq) \
+         AS discarded"
+    };
+}
+pub(crate) const SHOWN_COLUMNS: &str = shown_columns!();
+pub(crate) const DELIVERY: &str =
+    concat!(shown_columns!(), " FROM delivery d JOIN message m ON m.seq = d.message");
 
 /// The columns of a [`StoredDelivery`] and its message, in the order in which [`DeliveryReader`] reads them. A content
 /// that deliveries share is read once, on its own.

@@ -10,6 +10,7 @@ use rusqlite::config::DbConfig;
 use super::documents_step::DOCUMENTS;
 use super::prelude::*;
 use super::statement::is_local;
+use super::tags::TAGS;
 use super::upgrade::{LayoutStep, RowChange, bring_up_to_date};
 
 /// Each layout as a step from the previous one. A new store takes all steps, an older one those it lacks.
@@ -22,6 +23,7 @@ pub(crate) const STEPS: &[LayoutStep] = &[
     LayoutStep::tables(BOUNDED_GROWTH),
     DOCUMENTS,
     LayoutStep::tables(WAITING_LISTED_LATER),
+    TAGS,
 ];
 
 /// The layout that this version writes.

@@ -110,7 +110,7 @@ impl Writer {
         run(&self.conn, insert, row)?;
         let tenant = self.tenant(&message.tenant)?;
         self.effects.counts_of(tenant).messages += 1;
-        Ok(())
+        message.envelope.as_deref().map_or(Ok(()), |text| self.list_tags_of(seq, tenant, text))
     }
 
     fn import_delivery(
