@@ -27,6 +27,12 @@ impl RequestQueue {
         self.first.is_empty() && self.new_work.is_empty()
     }
 
+    /// Whether nobody waits but those who delete what is old.
+    pub(crate) fn has_only_prunes(&self) -> bool {
+        let is_prune = |request: &WriterRequest| matches!(request, WriterRequest::Prune(_));
+        self.new_work.is_empty() && !self.first.is_empty() && self.first.iter().all(is_prune)
+    }
+
     /// The requests of the next transaction: results up to the next task, and some new work.
     pub(crate) fn next_group(&mut self) -> Vec<WriterRequest> {
         let mut group = Vec::new();

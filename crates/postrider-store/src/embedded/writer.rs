@@ -28,6 +28,8 @@ use super::sql::pack::PackingPosition;
 use super::sql::statement::{is_local, is_sync_failure, run, value};
 use super::sql::waiting::ListingPosition;
 
+/// How long the deletion of what is old waits for a transaction that it can share.
+const PRUNE_WAIT: Duration = Duration::from_millis(5);
 /// Requests that are taken before a transaction.
 const TAKEN_AT_ONCE: usize = 1_024;
 /// Entries that are changed in memory before others may use it again.
@@ -168,22 +170,37 @@ impl Writer {
         first: Option<WriterRequest>,
         requests: &mut mpsc::Receiver<WriterRequest>,
     ) {
-        let mut next = first.or_else(|| requests.try_recv().ok());
         let mut taken = 0;
-        while let Some(request) = next.take() {
-            match request {
-                WriterRequest::Close => self.closing = true,
-                request => self.queue.push(request),
-            }
-            taken += 1;
-            if taken < TAKEN_AT_ONCE {
-                next = requests.try_recv().ok();
-            }
+        self.take_requests(first, requests, &mut taken);
+        // It needs no answer soon, and shares a transaction with what comes next.
+        if self.queue.has_only_prunes()
+            && let Poll::Ready(Some(request)) = receive_within(requests, PRUNE_WAIT)
+        {
+            self.take_requests(Some(request), requests, &mut taken);
         }
         let group = self.queue.next_group();
         self.commit(group);
         while let Some(task) = self.queue.next_task() {
             task(self);
+        }
+    }
+
+    fn take_requests(
+        &mut self,
+        first: Option<WriterRequest>,
+        requests: &mut mpsc::Receiver<WriterRequest>,
+        taken: &mut usize,
+    ) {
+        let mut next = first.or_else(|| requests.try_recv().ok());
+        while let Some(request) = next.take() {
+            match request {
+                WriterRequest::Close => self.closing = true,
+                request => self.queue.push(request),
+            }
+            *taken += 1;
+            if *taken < TAKEN_AT_ONCE {
+                next = requests.try_recv().ok();
+            }
         }
     }
 
