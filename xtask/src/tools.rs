@@ -25,6 +25,11 @@ pub(crate) const FOR_TESTS: &[Tool] = &[
         package: "python3-venv",
         purpose: "tests against independent mail servers, clients and verifiers",
     },
+    Tool {
+        program: "pg_ctlcluster",
+        package: "postgresql",
+        purpose: "a real server for the tests of the PostgreSQL engine",
+    },
     Tool { program: "perl", package: "perl", purpose: "tests our mail server with swaks" },
     Tool {
         program: "npm",

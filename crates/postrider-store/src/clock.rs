@@ -9,6 +9,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use postrider_core::{Clock, TimeBounds, Timestamp};
 
 pub use steady::SteadyClock;
+#[cfg(feature = "postgres")]
+pub(crate) use steady::monotonic_ms;
 
 /// The system's clock as it is, for commands that end soon.
 #[derive(Debug, Clone, Copy, Default)]

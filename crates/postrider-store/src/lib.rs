@@ -1,17 +1,21 @@
-//! Stores: a reference model in memory, the embedded store on SQLite, and one conformance suite that both
-//! pass. Decides nothing about deliveries; the dispatcher does.
+//! Stores: a reference model in memory, the embedded store on SQLite, PostgreSQL, and one conformance suite that
+//! all pass. Decides nothing about deliveries; the dispatcher does.
 
 pub mod clock;
 pub mod conformance;
 pub mod embedded;
 pub mod memory;
 pub mod migrate;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 
 mod documents;
 mod holder;
 mod ids;
 mod progress;
 mod settled_before;
+#[cfg(feature = "postgres")]
+mod sharded;
 mod shared_rates;
 mod view;
 mod work_signal;
@@ -19,3 +23,5 @@ mod work_signal;
 pub use clock::{ManualClock, SteadyClock, SystemClock};
 pub use embedded::{EmbeddedStore, FolderReport, StoreFailure, StoreOptions, backup, fsck};
 pub use memory::MemoryStore;
+#[cfg(feature = "postgres")]
+pub use postgres::{PostgresOptions, PostgresStore};

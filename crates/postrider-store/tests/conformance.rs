@@ -1,4 +1,4 @@
-//! Both stores keep the same promises.
+//! All stores keep the same promises.
 
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
@@ -95,4 +95,48 @@ mod embedded_small {
         reserve_bytes: 0,
     };
     postrider_store::promises!(Embedded::new(SMALL));
+}
+
+/// A schema of its own for each store, on one server for all tests of this process.
+#[cfg(feature = "postgres")]
+mod postgres {
+    use std::sync::LazyLock;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+    use postrider_store::{PostgresOptions, PostgresStore};
+    use postrider_testkit::postgres::PostgresServer;
+
+    static SERVER: LazyLock<PostgresServer> = LazyLock::new(|| PostgresServer::start().unwrap());
+    static SCHEMAS: AtomicU32 = AtomicU32::new(0);
+
+    struct Postgres {
+        options: PostgresOptions,
+    }
+
+    impl Postgres {
+        fn new() -> Self {
+            let number = SCHEMAS.fetch_add(1, Ordering::Relaxed);
+            let url = SERVER.url(&format!("schema=store_{number}"));
+            Self { options: PostgresOptions::parse(&url).unwrap() }
+        }
+    }
+
+    #[async_trait]
+    impl StoreFactory for Postgres {
+        async fn open(&self, clock: Arc<ManualClock>) -> Arc<dyn Store> {
+            Arc::new(PostgresStore::open_on(self.options.clone(), clock).await.unwrap())
+        }
+
+        /// A new consumer of the same name takes over what the dead one held.
+        async fn reopen(
+            &self,
+            _: Arc<dyn Store>,
+            clock: Arc<ManualClock>,
+        ) -> Option<Arc<dyn Store>> {
+            Some(self.open(clock).await)
+        }
+    }
+
+    postrider_store::promises!(Postgres::new());
 }

@@ -3,6 +3,8 @@
 
 pub mod harm_bounds;
 pub mod http;
+#[cfg(unix)]
+pub mod postgres;
 pub mod process;
 pub mod random;
 #[cfg(feature = "server")]

@@ -36,6 +36,21 @@ pub struct SharedRate {
 }
 
 impl SharedRate {
+    /// A state that was stored.
+    pub fn at(next_us: f64) -> Self {
+        Self { next_us }
+    }
+
+    pub fn next_us(&self) -> f64 {
+        self.next_us
+    }
+
+    /// From this time on, a new state would give out the same.
+    pub fn idle_at(&self, rate: Rate) -> Timestamp {
+        let unused = 1_000.0 * f64::from(rate.burst) / rate.per_s.max(f64::MIN_POSITIVE);
+        Timestamp((self.next_us / 1_000.0 + unused).ceil() as i64)
+    }
+
     /// Gives out at most `want` calls.
     pub fn grant(&mut self, rate: Rate, want: u32, now: Timestamp) -> RateSlice {
         let step = 1_000_000.0 / rate.per_s.max(f64::MIN_POSITIVE);

@@ -113,13 +113,13 @@ impl Clock for SteadyClock {
 
 /// Also runs while the machine sleeps, so that a laptop that wakes up sees no step.
 #[cfg(target_os = "linux")]
-fn monotonic_ms() -> i64 {
+pub(crate) fn monotonic_ms() -> i64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     now.tv_sec.saturating_mul(1_000).saturating_add(now.tv_nsec / 1_000_000)
 }
 
 #[cfg(not(target_os = "linux"))]
-fn monotonic_ms() -> i64 {
+pub(crate) fn monotonic_ms() -> i64 {
     use std::sync::LazyLock;
     use std::time::Instant;
     static START: LazyLock<Instant> = LazyLock::new(Instant::now);

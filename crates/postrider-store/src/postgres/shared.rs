@@ -1,0 +1,200 @@
+//! What all parts of the store share, and what it does by itself.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use postrider_core::ports::store::{DocumentVersion, StoreError, StoreResult};
+use postrider_core::{Clock, TenantId};
+use tokio::sync::Notify;
+use tokio_postgres::AsyncMessage;
+
+use super::clock::ServerTime;
+use super::failure::PgResult;
+use super::lanes::KnownLaneTable;
+use super::load::{LoadChange, PendingLoad};
+use super::session::{Commits, SessionPool};
+use super::tally::LOADS;
+use super::value::get;
+use crate::documents::DocumentSignal;
+use crate::ids::IdGenerator;
+use crate::sharded::ShardNews;
+
+/// The server's time, the load and the newest document are asked for so often.
+const REFRESH: Duration = Duration::from_secs(1);
+/// Others are told at most so often, on a connection of its own: inside a commit, telling would make commits wait for
+/// each other.
+const TELL_EVERY: Duration = Duration::from_millis(10);
+const RECONNECT: Duration = Duration::from_millis(500);
+/// So often the load is asked for again, if something was written meanwhile.
+const QUIET_TRIES: usize = 5;
+
+pub(super) struct PgShared {
+    pub(super) pool: Arc<SessionPool>,
+    pub(super) clock: Arc<dyn Clock>,
+    /// Absent if a clock was given.
+    pub(super) time: Option<ServerTime>,
+    pub(super) lanes: KnownLaneTable,
+    pub(super) ids: Mutex<IdGenerator>,
+    pub(super) news: ShardNews,
+    pub(super) load: PendingLoad,
+    pub(super) documents: DocumentSignal,
+    pub(super) notes_to_tell: Notify,
+    /// Whether the server answered last.
+    pub(super) is_reached: AtomicBool,
+}
+
+impl PgShared {
+    pub(super) fn ids(&self) -> MutexGuard<'_, IdGenerator> {
+        self.ids.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn new_id(&self) -> u128 {
+        let now = self.clock.now();
+        self.ids().next(now)
+    }
+
+    /// An error while the server cannot be reached.
+    pub(super) fn takes_work(&self) -> StoreResult<()> {
+        if self.pool.is_closed() {
+            return Err(StoreError::Closed);
+        }
+        match self.is_reached.load(Ordering::Relaxed) {
+            true => Ok(()),
+            false => {
+                Err(StoreError::Io { what: "PostgreSQL does not answer".to_owned(), cause: None })
+            }
+        }
+    }
+
+    /// There are new notes in the queue.
+    pub(super) fn tell_of_notes(&self) {
+        self.news.tell();
+        self.notes_to_tell.notify_one();
+    }
+
+    pub(super) async fn keep_refreshing(self: Arc<Self>) {
+        loop {
+            tokio::time::sleep(REFRESH).await;
+            let refreshed = self.refresh().await;
+            if let Err(error) = &refreshed {
+                let error = format!("{error:?}");
+                tracing::debug!(error, "PostgreSQL was not asked");
+            }
+            let reached = refreshed.is_ok();
+            if self.is_reached.swap(reached, Ordering::Relaxed) != reached {
+                match reached {
+                    true => tracing::info!("PostgreSQL answers again"),
+                    false => tracing::error!("PostgreSQL does not answer; new work is refused"),
+                }
+            }
+        }
+    }
+
+    pub(super) async fn refresh(&self) -> PgResult<()> {
+        let mut session = self.pool.relaxed().await?;
+        let before = ServerTime::monotonic();
+        let select = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now, \
+                      (SELECT newest FROM document_state) AS newest";
+        let row = session.first(select, &[]).await?;
+        if let Some(row) = row {
+            let now: i64 = get(&row, "now")?;
+            if let Some(time) = &self.time {
+                time.observe(now, before, ServerTime::monotonic());
+            }
+            let newest: i64 = get(&row, "newest")?;
+            self.documents.changed(DocumentVersion(newest as u64));
+        }
+        for attempt in 1..=QUIET_TRIES {
+            let question = self.load.begin_question();
+            let mut loads: HashMap<TenantId, LoadChange> = HashMap::new();
+            for row in session.rows(LOADS, &[]).await? {
+                let change = LoadChange { deliveries: get(&row, "n")?, bytes: get(&row, "bytes")? };
+                loads.insert(TenantId(get::<String>(&row, "tenant")?.into()), change);
+            }
+            if self.load.was_quiet(&question) || attempt == QUIET_TRIES {
+                self.load.answer(loads);
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(3)).await;
+        }
+        Ok(())
+    }
+
+    fn channel(&self) -> String {
+        format!("postrider_{}", self.pool.schema())
+    }
+
+    /// Tells other nodes of new notes.
+    pub(super) async fn keep_telling(self: Arc<Self>) {
+        let tell = format!("NOTIFY {}, 'queue'", self.channel());
+        loop {
+            self.notes_to_tell.notified().await;
+            match self.pool.relaxed().await {
+                Ok(session) => {
+                    // Whoever is not told looks by itself a moment later.
+                    if session.script(&tell).await.is_err() {
+                        tokio::time::sleep(RECONNECT).await;
+                    }
+                }
+                Err(_) => tokio::time::sleep(RECONNECT).await,
+            }
+            tokio::time::sleep(TELL_EVERY).await;
+        }
+    }
+
+    pub(super) async fn tell_of_document(&self) {
+        if let Ok(session) = self.pool.relaxed().await {
+            // Others look every second by themselves.
+            let _ = session.script(&format!("NOTIFY {}, 'document'", self.channel())).await;
+        }
+    }
+
+    /// Hears what other nodes tell.
+    pub(super) async fn keep_listening(self: Arc<Self>) {
+        while !self.pool.is_closed() {
+            if let Err(error) = self.listen().await {
+                let error = format!("{error:?}");
+                tracing::debug!(error, "nobody hears what other nodes tell");
+            }
+            tokio::time::sleep(RECONNECT).await;
+        }
+    }
+
+    async fn listen(&self) -> PgResult<()> {
+        let (client, mut connection) = self.pool.open(Commits::Relaxed).await?;
+        let listen = format!("LISTEN {}", self.channel());
+        let mut messages = futures_util::stream::poll_fn(move |cx| connection.poll_message(cx));
+        let asked = client.batch_execute(&listen);
+        tokio::pin!(asked);
+        let mut is_listening = false;
+        loop {
+            tokio::select! {
+                done = &mut asked, if !is_listening => {
+                    done?;
+                    is_listening = true;
+                }
+                message = messages.next() => match message {
+                    Some(Ok(AsyncMessage::Notification(told))) if told.payload() == "document" => {
+                        self.read_newest_document().await?;
+                    }
+                    Some(Ok(AsyncMessage::Notification(_))) => self.news.tell(),
+                    Some(Ok(_)) => {}
+                    Some(Err(error)) => return Err(error.into()),
+                    None => return Ok(()),
+                },
+            }
+        }
+    }
+
+    async fn read_newest_document(&self) -> PgResult<()> {
+        let mut session = self.pool.relaxed().await?;
+        let row = session.first("SELECT newest FROM document_state", &[]).await?;
+        if let Some(row) = row {
+            self.documents.changed(DocumentVersion(get::<i64>(&row, "newest")? as u64));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,303 @@
+//! Which shards a worker holds: heartbeats, its fair share, hand-overs, and notes of what others changed.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use postrider_core::Timestamp;
+use postrider_core::ports::store::StoreResult;
+
+use super::consumer::{ShardWorker, WorkerState};
+use super::{
+    HEARTBEAT, HeartbeatReport, HeldShard, NoteKind, POLL, QueueNote, SHARDS, ShardEngine, ShardId,
+};
+
+/// A shard is handed over so long after it was chosen, even if some of it is still leased.
+const DRAINED_WITHIN: Duration = Duration::from_secs(10);
+
+impl<E: ShardEngine> ShardWorker<E> {
+    pub(super) async fn keep_beating(self: Arc<Self>) {
+        while !self.is_closed() {
+            let wake = self.wake.clone();
+            let woken = wake.notified();
+            tokio::select! {
+                () = woken => {}
+                () = tokio::time::sleep(POLL) => {}
+            }
+            // Unless it is due, the heartbeat waits. Notes may have come without a word.
+            let worker = self.clone();
+            let done = worker.run(|worker| async move {
+                if worker.is_beat_due() {
+                    worker.beat().await?;
+                }
+                worker.read_notes().await
+            });
+            if let Err(error) = done.await {
+                tracing::debug!(%error, "no heartbeat");
+            }
+        }
+    }
+
+    pub(super) fn is_beat_due(&self) -> bool {
+        let (now, last) = (self.now(), self.state().last_beat);
+        // A clock that went back counts as a reason, too.
+        last.is_none_or(|last| now.since(last) >= HEARTBEAT || now < last)
+    }
+
+    pub(super) fn has_news(&self) -> bool {
+        self.seen.load(Ordering::Acquire) != self.engine.news().count()
+    }
+
+    pub(super) async fn tick(&self) -> StoreResult<()> {
+        if self.is_beat_due() {
+            self.beat().await?;
+        }
+        match self.has_news() {
+            true => self.read_notes().await,
+            false => Ok(()),
+        }
+    }
+
+    pub(super) async fn beat(&self) -> StoreResult<()> {
+        let _alone = self.beating.lock().await;
+        if self.is_closed() || !self.is_beat_due() {
+            return Ok(());
+        }
+        let now = self.now();
+        let report = self.engine.heartbeat(&self.node, self.number).await?;
+        let Some(held) = report.held.clone() else {
+            tracing::info!(node = &*self.node, "another worker with this name took over");
+            self.closed.store(true, Ordering::Release);
+            self.forget_all();
+            return Ok(());
+        };
+        if report.lost_leases {
+            self.write_leases_again(&held).await?;
+        }
+        let unknown = self.keep(&held, now);
+        self.load(unknown).await?;
+        self.take_some(&report, held.len()).await?;
+        self.drain(report.workers, now).await?;
+        self.look_at_turn(&report, now);
+        Ok(())
+    }
+
+    fn forget_all(&self) {
+        let mut state = self.state();
+        state.held.clear();
+        state.draining.clear();
+        state.index.forget(|_| false);
+    }
+
+    /// Forgets what is not held any more. Answers what is held and not known here yet.
+    fn keep(&self, held: &[HeldShard], now: Timestamp) -> Vec<HeldShard> {
+        let mut state = self.state();
+        state.last_beat = Some(now);
+        let is_same = |known: &HeldShard| {
+            held.iter().any(|held| held.shard == known.shard && held.nonce == known.nonce)
+        };
+        let lost: BTreeSet<_> =
+            state.held.values().filter(|known| !is_same(known)).map(|known| known.shard).collect();
+        if !lost.is_empty() {
+            tracing::warn!(shards = ?lost, "shards were lost");
+            state.forget_shards(&lost);
+        }
+        let mut unknown = Vec::new();
+        for shard in held {
+            match state.held.get_mut(&shard.shard) {
+                Some(known) => known.acts = shard.acts,
+                None => unknown.push(*shard),
+            }
+        }
+        unknown
+    }
+
+    /// Reads what new shards have.
+    async fn load(&self, shards: Vec<HeldShard>) -> StoreResult<()> {
+        if shards.is_empty() {
+            return Ok(());
+        }
+        let ids: Vec<_> = shards.iter().map(|held| held.shard).collect();
+        let content = self.engine.content(&ids).await?;
+        let lanes: Vec<_> = content.lanes.iter().map(|(lane, _)| *lane).collect();
+        self.engine.learn_lanes(&lanes).await?;
+        let now = self.now().0;
+        {
+            let mut state = self.state();
+            state.held.extend(shards.iter().map(|held| (held.shard, *held)));
+            state.index.load(&content, now);
+        }
+        self.wake.notify_waiters();
+        Ok(())
+    }
+
+    /// Takes free shards, up to a fair share.
+    async fn take_some(&self, report: &HeartbeatReport, held: usize) -> StoreResult<()> {
+        let room = usize::from(fair_share(report.workers)).saturating_sub(held);
+        let some: Vec<_> = report.free.iter().take(room).copied().collect();
+        if some.is_empty() {
+            return Ok(());
+        }
+        let taken = self.engine.take(&self.node, self.number, &some).await?;
+        self.load(taken).await
+    }
+
+    /// Gives up what is more than a fair share, once nothing of it is leased.
+    async fn drain(&self, workers: u16, now: Timestamp) -> StoreResult<()> {
+        let drained = {
+            let mut state = self.state();
+            state.choose_surplus(fair_share(workers), now);
+            state.drained(now)
+        };
+        if drained.is_empty() {
+            return Ok(());
+        }
+        self.engine.hand_over(&drained).await?;
+        let shards = drained.iter().map(|held| held.shard).collect();
+        self.state().forget_shards(&shards);
+        Ok(())
+    }
+
+    fn look_at_turn(&self, report: &HeartbeatReport, now: Timestamp) {
+        let is_free = report.suspect_until.is_none_or(|until| until <= now.0);
+        let mut state = self.state();
+        if is_free && state.index.suspects.has_waiting() {
+            state.index.pass_turn_on(now.0);
+        }
+    }
+
+    async fn write_leases_again(&self, held: &[HeldShard]) -> StoreResult<()> {
+        let nonce_of =
+            |shard: ShardId| held.iter().find(|held| held.shard == shard).map(|held| held.nonce);
+        let leases = self.state().index.lease_records(nonce_of);
+        self.engine.write_again(held, &leases).await
+    }
+
+    /// A lease was refused: somebody acted on its shards, or they are lost.
+    pub(super) async fn look_at(&self, shards: &[HeldShard]) -> StoreResult<()> {
+        let present = self.engine.still_held(shards).await?;
+        let mut state = self.state();
+        let mut lost = BTreeSet::new();
+        for asked in shards {
+            let found = present.iter().find(|held| held.shard == asked.shard);
+            match found {
+                Some(held) => {
+                    if let Some(known) = state.held.get_mut(&held.shard) {
+                        known.acts = held.acts;
+                    }
+                }
+                None => drop(lost.insert(asked.shard)),
+            }
+        }
+        if !lost.is_empty() {
+            tracing::warn!(shards = ?lost, "shards were lost");
+            state.forget_shards(&lost);
+        }
+        Ok(())
+    }
+
+    /// Reads what others changed in the queue.
+    pub(super) async fn read_notes(&self) -> StoreResult<()> {
+        let _alone = self.beating.lock().await;
+        loop {
+            let (count, shards) = (self.engine.news().count(), self.state().shards());
+            if self.is_closed() || shards.is_empty() {
+                return Ok(());
+            }
+            let notes = self.engine.notes(&shards).await?;
+            if notes.is_empty() {
+                self.seen.store(count, Ordering::Release);
+                return Ok(());
+            }
+            let mut lanes: Vec<_> =
+                notes.iter().flat_map(|note| note.entries.iter().map(|entry| entry.lane)).collect();
+            lanes.sort_unstable();
+            lanes.dedup();
+            self.engine.learn_lanes(&lanes).await?;
+            self.apply(&notes);
+            self.engine.confirm(&shards, &notes).await?;
+        }
+    }
+
+    fn apply(&self, notes: &[QueueNote]) {
+        let now = self.now().0;
+        {
+            let mut state = self.state();
+            for note in notes {
+                for entry in &note.entries {
+                    let place = (entry.due, entry.id);
+                    match note.kind {
+                        NoteKind::Removed => state.index.remove(entry.lane, place, now),
+                        _ => state.index.add(entry.lane, place, entry.expires, now),
+                    }
+                }
+            }
+        }
+        self.wake.notify_waiters();
+    }
+
+    pub(super) async fn hand_everything_over(&self) -> StoreResult<()> {
+        let _alone = self.beating.lock().await;
+        if self.closed.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        let held: Vec<_> = self.state().held.values().copied().collect();
+        let handed_over = self.engine.hand_over(&held).await;
+        self.forget_all();
+        handed_over?;
+        self.engine.leave(&self.node, self.number).await?;
+        self.engine.news().tell();
+        Ok(())
+    }
+}
+
+impl WorkerState {
+    fn forget_shards(&mut self, shards: &BTreeSet<ShardId>) {
+        for shard in shards {
+            self.held.remove(shard);
+            self.draining.remove(shard);
+        }
+        self.index.forget(|shard| !shards.contains(&shard));
+    }
+
+    /// The last ones go first, so that the chores stay where they are.
+    fn choose_surplus(&mut self, fair: u16, now: Timestamp) {
+        let kept = self.held.len() - self.draining.len();
+        let surplus = kept.saturating_sub(usize::from(fair));
+        if surplus == 0 {
+            return;
+        }
+        let last = self.held.keys().rev().filter(|shard| !self.draining.contains_key(shard));
+        let chosen: Vec<_> = last.take(surplus).copied().collect();
+        self.draining.extend(chosen.into_iter().map(|shard| (shard, now.0)));
+        let draining = &self.draining;
+        self.index.stop_leasing(|shard| !draining.contains_key(&shard));
+    }
+
+    fn drained(&self, now: Timestamp) -> Vec<HeldShard> {
+        let is_drained = |(shard, since): &(&ShardId, &i64)| {
+            !self.index.has_leases(**shard) || now.since(Timestamp(**since)) >= DRAINED_WITHIN
+        };
+        let drained = self.draining.iter().filter(is_drained);
+        drained.filter_map(|(shard, _)| self.held.get(shard).copied()).collect()
+    }
+}
+
+/// How many shards each of so many workers holds at most.
+fn fair_share(workers: u16) -> u16 {
+    SHARDS.div_ceil(workers.max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_cover_all_shards() {
+        for workers in 1..=100 {
+            assert!(fair_share(workers) * workers >= SHARDS);
+        }
+        assert_eq!((fair_share(0), fair_share(1), fair_share(3)), (SHARDS, SHARDS, 22));
+    }
+}

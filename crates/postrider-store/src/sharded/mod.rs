@@ -1,0 +1,356 @@
+//! Stores that several workers share: the queue is split into shards, and each shard is held by one worker at a time.
+//! The holder keeps leases, windows of lanes, suspensions and wake-ups in its memory. What an engine has to do is the
+//! trait [`ShardEngine`]; nothing here knows an engine.
+
+mod consumer;
+mod holding;
+mod index;
+mod lane;
+mod leasing;
+mod settling;
+mod suspects;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use postrider_core::policy::backoff::RetryPolicy;
+use postrider_core::ports::store::{AddressLearning, Alternative, LeasedDelivery, StoreResult};
+use postrider_core::{
+    AddressHash, Clock, Decision, DeliveryId, LaneKey, Message, Strike, Target, Timestamp,
+};
+
+use crate::progress::{DeliveryMark, StoredProgress};
+
+pub(crate) use consumer::ShardConsumer;
+pub(crate) use settling::settled_progress;
+
+/// How many shards a store has. Fixed when it is set up.
+pub(crate) const SHARDS: u16 = 64;
+/// So many bits at the end of an id name its shard.
+const SHARD_BITS: u32 = 10;
+
+/// A holder says so often that it lives.
+pub(crate) const HEARTBEAT: Duration = Duration::from_secs(1);
+/// A worker that was silent for so long is dead: others take its shards.
+pub(crate) const TERM: Duration = Duration::from_secs(5);
+/// A worker leases nothing so long after its last heartbeat, before others believe that it is dead.
+pub(crate) const SURE_FOR: Duration = Duration::from_secs(4);
+/// New work is looked for so often, even if nobody told of it.
+pub(crate) const POLL: Duration = Duration::from_millis(250);
+
+pub(crate) type ShardId = u16;
+
+/// The place of a delivery in its lane: when it is due, and its id.
+pub(crate) type LanePlace = (i64, u128);
+
+pub(crate) fn shard_of(id: u128) -> ShardId {
+    (id & ((1 << SHARD_BITS) - 1)) as u16 % SHARDS
+}
+
+/// The same id, but in this shard.
+pub(crate) fn in_shard(id: u128, shard: ShardId) -> u128 {
+    let mask = (1 << SHARD_BITS) - 1;
+    (id & !mask) | u128::from(shard)
+}
+
+/// A shard as its holder knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct HeldShard {
+    pub(crate) shard: ShardId,
+    /// Random, and another one for each holder. Everything that a holder writes is fenced by it.
+    pub(crate) nonce: i64,
+    /// How many acts of operators its leases know of.
+    pub(crate) acts: i64,
+}
+
+/// What a heartbeat found.
+#[derive(Debug, Default)]
+pub(crate) struct HeartbeatReport {
+    /// Absent if another consumer of the same name replaced this one.
+    pub(crate) held: Option<Vec<HeldShard>>,
+    /// Shards that nobody holds.
+    pub(crate) free: Vec<ShardId>,
+    /// Workers that live, with this one.
+    pub(crate) workers: u16,
+    /// The engine lost what was written last, so the leases have to be written again.
+    pub(crate) lost_leases: bool,
+    /// Until when a suspect of another worker is leased.
+    pub(crate) suspect_until: Option<i64>,
+}
+
+/// Something that changed in the queue, not by its holder.
+#[derive(Debug, Clone)]
+pub(crate) struct QueueNote {
+    /// Grows.
+    pub(crate) number: i64,
+    pub(crate) kind: NoteKind,
+    pub(crate) entries: Vec<NoteEntry>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NoteKind {
+    /// New deliveries.
+    Arrived,
+    /// Deliveries that wait again, or at another time.
+    Returned,
+    /// They do not wait any more.
+    Removed,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct NoteEntry {
+    pub(crate) id: u128,
+    pub(crate) lane: u32,
+    pub(crate) due: i64,
+    pub(crate) expires: i64,
+}
+
+/// A pending delivery, as it is listed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct QueueEntry {
+    pub(crate) id: u128,
+    pub(crate) lane: u32,
+    pub(crate) due: i64,
+    pub(crate) expires: i64,
+}
+
+/// What a new holder reads.
+#[derive(Debug, Default)]
+pub(crate) struct ShardContent {
+    /// Lanes, each with its first due time.
+    pub(crate) lanes: Vec<(u32, i64)>,
+    /// Deliveries that were in flight at crashes, and at how many.
+    pub(crate) crashed: Vec<(u128, u32)>,
+    /// When the first delivery expires.
+    pub(crate) first_expiry: Option<i64>,
+}
+
+#[derive(Debug)]
+pub(crate) struct LeaseOrder {
+    pub(crate) shards: Vec<HeldShard>,
+    pub(crate) batch: i64,
+    pub(crate) ids: Vec<u128>,
+    pub(crate) now: i64,
+    pub(crate) until: i64,
+    /// Also what is not due yet, because it expired.
+    pub(crate) expired: bool,
+    /// Batches of which nothing is leased any more.
+    pub(crate) ended_batches: Vec<(ShardId, i64)>,
+}
+
+/// A leased delivery as it is stored.
+#[derive(Debug)]
+pub(crate) struct LeasedRow {
+    pub(crate) id: u128,
+    pub(crate) lane: u32,
+    pub(crate) message: Arc<Message>,
+    /// Several deliveries share the message.
+    pub(crate) shares_message: bool,
+    pub(crate) target: Arc<Target>,
+    pub(crate) hash: AddressHash,
+    pub(crate) address_since: Option<Timestamp>,
+    pub(crate) progress: StoredProgress,
+    pub(crate) mark: DeliveryMark,
+    pub(crate) expires: i64,
+    pub(crate) retry: Option<RetryPolicy>,
+    pub(crate) alternatives: Vec<Alternative>,
+    /// JSON.
+    pub(crate) log: Option<String>,
+    /// Of its address, and of its body if it has its own.
+    pub(crate) bytes: i64,
+    pub(crate) gone: bool,
+    pub(crate) strikes: Vec<Strike>,
+}
+
+impl LeasedRow {
+    pub(crate) fn leased(&self, token: u64) -> LeasedDelivery {
+        LeasedDelivery {
+            delivery: DeliveryId(self.id),
+            token,
+            message: self.message.clone(),
+            target: self.target.clone(),
+            hash: self.hash,
+            address_since: self.address_since,
+            attempts: self.progress.attempts,
+            tries: self.progress.tries,
+            last_delay: self.progress.last_delay,
+            expires_at: Timestamp(self.expires),
+            retry: self.retry.clone(),
+            halt: self.mark.halt(self.gone),
+            crashes: self.mark.crashes,
+            started: self.mark.started,
+            alternatives: self.alternatives.clone(),
+            strikes: self.strikes.clone(),
+        }
+    }
+}
+
+/// A settlement of a lease that this worker has.
+#[derive(Debug, Clone)]
+pub(crate) struct SettleItem {
+    pub(crate) row: Arc<LeasedRow>,
+    /// The lease's batch.
+    pub(crate) batch: i64,
+    pub(crate) decision: Decision,
+    pub(crate) attempts: Vec<postrider_core::AttemptRecord>,
+    pub(crate) learned: AddressLearning,
+}
+
+/// One write of several settlements.
+#[derive(Debug)]
+pub(crate) struct SettleOrder {
+    pub(crate) shards: Vec<HeldShard>,
+    /// By this number a repeated write is known.
+    pub(crate) receipt: u128,
+    pub(crate) items: Vec<SettleItem>,
+    pub(crate) ended_batches: Vec<(ShardId, i64)>,
+    pub(crate) now: Timestamp,
+}
+
+/// Where a delivery is after its settlement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SettledPlace {
+    Final,
+    Waits {
+        lane: u32,
+        due: i64,
+        crashes: u32,
+    },
+    /// The lease was not valid any more.
+    Fenced,
+}
+
+/// A lease for the engine to write again.
+#[derive(Debug, Default)]
+pub(crate) struct LeaseRecord {
+    pub(crate) shard: ShardId,
+    pub(crate) nonce: i64,
+    pub(crate) batch: i64,
+    pub(crate) until: i64,
+    pub(crate) ids: Vec<u128>,
+}
+
+/// What an engine does for the holders of shards. Each call is atomic. All times are the engine's.
+#[async_trait]
+pub(crate) trait ShardEngine: Send + Sync + 'static {
+    fn clock(&self) -> &Arc<dyn Clock>;
+
+    /// Wakes when there may be notes, or shards to take.
+    fn news(&self) -> &ShardNews;
+
+    /// Makes a worker known under a new number. An older one of the same name is replaced by it.
+    async fn join(&self, node: &str) -> StoreResult<i64>;
+
+    /// Says that a worker lives, and tells it what it holds.
+    async fn heartbeat(&self, node: &str, number: i64) -> StoreResult<HeartbeatReport>;
+
+    /// Takes shards that nobody holds, or that an older consumer of the same name held. What their last holder had
+    /// leased counts as in flight at a crash, unless it handed over.
+    async fn take(
+        &self,
+        node: &str,
+        number: i64,
+        shards: &[ShardId],
+    ) -> StoreResult<Vec<HeldShard>>;
+
+    /// Ends the leases of these shards, and holds them no longer.
+    async fn hand_over(&self, shards: &[HeldShard]) -> StoreResult<()>;
+
+    /// The worker ends; it holds nothing any more.
+    async fn leave(&self, node: &str, number: i64) -> StoreResult<()>;
+
+    /// Writes leases again that the engine may have lost.
+    async fn write_again(&self, shards: &[HeldShard], leases: &[LeaseRecord]) -> StoreResult<()>;
+
+    /// The shards of these that still have the same holder, with their present number of acts.
+    async fn still_held(&self, shards: &[HeldShard]) -> StoreResult<Vec<HeldShard>>;
+
+    async fn content(&self, shards: &[ShardId]) -> StoreResult<ShardContent>;
+
+    /// Some notes for these shards; none if there are none.
+    async fn notes(&self, shards: &[HeldShard]) -> StoreResult<Vec<QueueNote>>;
+
+    /// The notes are known now and can be deleted.
+    async fn confirm(&self, shards: &[HeldShard], notes: &[QueueNote]) -> StoreResult<()>;
+
+    /// Pending deliveries of a lane after a place, in order.
+    async fn due(
+        &self,
+        shards: &[ShardId],
+        lane: u32,
+        after: LanePlace,
+        limit: usize,
+    ) -> StoreResult<Vec<QueueEntry>>;
+
+    /// Pending deliveries, the first to expire first.
+    async fn expiring(&self, shards: &[ShardId], limit: usize) -> StoreResult<Vec<QueueEntry>>;
+
+    /// Leases those that still wait; `None` if a shard changed, see [`still_held`](Self::still_held).
+    async fn lease(&self, order: &LeaseOrder) -> StoreResult<Option<Vec<LeasedRow>>>;
+
+    /// Notes that attempts start. Answers which may.
+    async fn start(&self, shards: &[HeldShard], ids: &[u128]) -> StoreResult<Vec<u128>>;
+
+    /// Writes settlements that concern only their deliveries. False if not all could be written, then none is.
+    async fn settle(&self, order: &SettleOrder) -> StoreResult<bool>;
+
+    /// Writes one settlement of any kind.
+    async fn settle_one(&self, order: &SettleOrder) -> StoreResult<SettledPlace>;
+
+    /// Those of these numbers under which settlements were written.
+    async fn receipts(&self, receipts: &[u128]) -> StoreResult<Vec<u128>>;
+
+    /// Asks for the turn of a suspect, until a time. Otherwise answers when the turn of another one ends.
+    async fn take_turn(&self, id: u128, until: i64) -> StoreResult<Result<(), i64>>;
+
+    async fn end_turn(&self, id: u128) -> StoreResult<()>;
+
+    /// Tokens that nobody had before: the first of so many.
+    async fn tokens(&self) -> StoreResult<std::ops::Range<u64>>;
+
+    /// A number for a write.
+    fn new_receipt(&self) -> u128;
+
+    /// The lane's key, if it is known here.
+    fn lane_key(&self, lane: u32) -> Option<Arc<LaneKey>>;
+
+    /// Makes lanes known here.
+    async fn learn_lanes(&self, lanes: &[u32]) -> StoreResult<()>;
+}
+
+/// Tells the consumers of a store that something may be new for them.
+#[derive(Default)]
+pub(crate) struct ShardNews {
+    count: std::sync::atomic::AtomicU64,
+    notify: Arc<tokio::sync::Notify>,
+}
+
+impl ShardNews {
+    pub(crate) fn tell(&self) {
+        self.count.fetch_add(1, std::sync::atomic::Ordering::AcqRel);
+        self.notify.notify_waiters();
+    }
+
+    fn count(&self) -> u64 {
+        self.count.load(std::sync::atomic::Ordering::Acquire)
+    }
+
+    fn notify(&self) -> &Arc<tokio::sync::Notify> {
+        &self.notify
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_names_its_shard() {
+        for shard in 0..SHARDS {
+            let id = in_shard(0x0123_4567_89ab_7cde_8f01_2345_6789_abcd, shard);
+            assert_eq!(shard_of(id), shard);
+            assert_eq!(id >> 64, 0x0123_4567_89ab_7cde);
+        }
+    }
+}
