@@ -35,7 +35,7 @@ max_connections = 400
 shared_buffers = 64MB
 fsync = off
 END
-printf 'host all guarded 127.0.0.1/32 scram-sha-256\nlocal all all trust\nhost all all 127.0.0.1/32 trust\n' \
+printf 'host all guarded 127.0.0.1/32 scram-sha-256\nhost all guarded ::1/128 scram-sha-256\nlocal all all trust\nhost all all 127.0.0.1/32 trust\n' \
     >"$D/data/pg_hba.conf"
 "$B/pg_ctl" -D "$D/data" -l "$D/log" -w start >/dev/null 2>&1 || exit 1
 echo ready
@@ -96,6 +96,21 @@ impl PostgresServer {
         let done = command.arg("-w").args(what).stdout(Stdio::null()).current_dir("/").status()?;
         ensure!(done.success(), "pg_ctl {what:?} failed");
         Ok(())
+    }
+
+    /// Encrypts connections from now on, with this certificate and key.
+    pub fn use_tls(&self, certificate: &str, key: &str) -> Result<()> {
+        use std::os::unix::fs::PermissionsExt as _;
+        for (name, text) in [("server.crt", certificate), ("server.key", key)] {
+            let path = self.folder.join("data").join(name);
+            std::fs::write(&path, text)?;
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
+            if let Some((uid, gid)) = self.user {
+                std::os::unix::fs::chown(&path, Some(uid), Some(gid))?;
+            }
+        }
+        self.sql("ALTER SYSTEM SET ssl = on")?;
+        self.restart()
     }
 
     /// Runs SQL as the superuser, and answers what it says, without headings.
