@@ -65,8 +65,6 @@ pub struct CallLimit {
     round: GrowthRound,
     changed_at: Timestamp,
     answered_at: Option<Timestamp>,
-    /// The last call got no answer.
-    is_silent: bool,
     reason: LimitReason,
     /// Estimate for calls that ended well; zero before the first.
     p75_ms: f64,
@@ -93,7 +91,6 @@ impl CallLimit {
             round: GrowthRound::default(),
             changed_at: Timestamp::default(),
             answered_at: None,
-            is_silent: false,
             reason: LimitReason::Searching,
             p75_ms: 0.0,
             latency: LatencySign::new(),
@@ -116,11 +113,6 @@ impl CallLimit {
     /// Whether the origin answered lately.
     pub fn is_proven(&self, now: Timestamp) -> bool {
         self.answered_at.is_some_and(|at| now.since(at) < PROVEN_FOR)
-    }
-
-    /// Whether the last call got no answer.
-    pub fn is_silent(&self) -> bool {
-        self.is_silent
     }
 
     pub fn ceiling(&self) -> usize {
@@ -179,7 +171,6 @@ impl CallLimit {
         if matches!(signal, Signal::Well | Signal::Busy | Signal::Credential) {
             self.answered_at = Some(now);
         }
-        self.is_silent = signal.is_failure();
         if token.apart {
             return;
         }
@@ -197,8 +188,11 @@ impl CallLimit {
         {
             self.heed_latency(cohort, now);
         }
+        if well {
+            self.grow_while_doubling(in_flight, now);
+        }
         if well || signal.is_too_much() {
-            self.count_answer(token, !well, latency_ms, in_flight, now);
+            self.count_answer(token, !well, latency_ms, now);
         }
         if now.since(self.round.began) >= self.round_trip() {
             self.end_round(now);
@@ -230,9 +224,6 @@ impl CallLimit {
         self.latency.queueing = if queueing { self.latency.queueing + 1 } else { 0 };
         let ignored = is_within(self.latency.ignored_at, IGNORED_FOR, now);
         if ignored || self.latency.queueing < QUEUEING_COHORTS {
-            if (ignored || !queueing) && half_used {
-                self.double(now);
-            }
             return;
         }
         self.latency.queueing = 0;
@@ -263,24 +254,14 @@ impl CallLimit {
 
     /// Nothing is learned for one round trip after a change: calls under way tell of the same excess,
     /// and refusals are often faster than other answers.
-    fn count_answer(
-        &mut self,
-        token: CallToken,
-        refused: bool,
-        latency_ms: u32,
-        in_flight: usize,
-        now: Timestamp,
-    ) {
-        if self.refusals.addresses.note(token.target, refused, now) {
-            return self.forgive_refusals(now);
-        }
+    fn count_answer(&mut self, token: CallToken, refused: bool, latency_ms: u32, now: Timestamp) {
         let settled = now.since(self.changed_at) >= self.round_trip();
         let is_doubling = self.is_doubling();
         let signs = &mut self.refusals;
         if !settled || !signs.sample.count(token.target, refused, now) {
             return;
         }
-        signs.spent.add(refused, latency_ms, in_flight, now);
+        signs.spent.add(refused, latency_ms, now);
         signs.refused_tenants.note(token.tenant, refused, now);
         signs.levels.note(token.under_way as usize, refused, now);
         if refused {
@@ -361,8 +342,7 @@ impl CallLimit {
         self.round = GrowthRound { began: now, ..GrowthRound::default() };
         // Where less is asked for than allowed, nothing is learned about more.
         let ignored = is_within(self.latency.ignored_at, IGNORED_FOR, now);
-        let held = self.latency.queueing > 0 && !ignored;
-        let held = held || self.is_refused(now);
+        let held = (self.latency.queueing > 0 && !ignored) || self.is_refused(now);
         if !cut && half_used && well > 0 && !held {
             let more = self.growth.step(self.limit, f64::from(well));
             self.limit = (self.limit + more).min(self.ceiling);
@@ -379,13 +359,17 @@ impl CallLimit {
             && self.refusals.is_refused(self.is_doubling(), now)
     }
 
-    fn double(&mut self, now: Timestamp) {
-        if self.is_doubling() && !self.is_refused(now) {
-            self.limit =
-                (self.limit * 2.0).min(self.growth.doubling_until).min(self.ceiling).floor();
-            self.changed_at = now;
-            self.refusals.sample.restart(now);
-            self.refusals.spent = TimeSpent::default();
+    /// While the limit doubles, each call that goes well makes room for one more: it doubles per round trip, and
+    /// calls that take long do not hold it up.
+    fn grow_while_doubling(&mut self, in_flight: usize, now: Timestamp) {
+        let is_queueing =
+            self.latency.queueing > 0 && !is_within(self.latency.ignored_at, IGNORED_FOR, now);
+        if self.is_doubling()
+            && self.is_half_used(in_flight)
+            && !is_queueing
+            && !self.is_refused(now)
+        {
+            self.limit = (self.limit + 1.0).min(self.growth.doubling_until).min(self.ceiling);
         }
     }
 }

@@ -174,8 +174,6 @@ pub(super) struct RefusalSample {
     refused: usize,
     refusing: [u64; SIZE],
     refusing_len: usize,
-    /// Those of the sample before, if they were less than half of its addresses.
-    refused_before: Vec<u64>,
 }
 
 impl RefusalSample {
@@ -185,7 +183,6 @@ impl RefusalSample {
             refused: 0,
             refusing: [0; SIZE],
             refusing_len: 0,
-            refused_before: Vec::new(),
         }
     }
 
@@ -194,16 +191,12 @@ impl RefusalSample {
         (self.refused, self.refusing_len) = (0, 0);
     }
 
-    /// Counts an answer, unless its address has its share already, or refused before when most others did not:
-    /// that is no sign of too many calls.
+    /// Counts an answer, unless its address has its share already.
     pub(super) fn count(&mut self, target: u64, refused: bool, now: Timestamp) -> bool {
         if self.sample.is_stale(now) || self.sample.is_complete(now) {
-            let refusing = &self.refusing[..self.refusing_len];
-            let is_of_few = 2 * refusing.len() < self.sample.addresses;
-            self.refused_before = if is_of_few { refusing.to_vec() } else { Vec::new() };
             self.restart(now);
         }
-        if refused && self.refused_before.contains(&target) || !self.sample.admit(target) {
+        if !self.sample.admit(target) {
             return false;
         }
         self.refused += usize::from(refused);

@@ -45,14 +45,19 @@ pub fn apart_places(all: usize) -> usize {
     (all / 2).max(1)
 }
 
-/// How many of these are in use if the tenants hold so many each. Calls that turn out to take long may be more than
-/// the half that one tenant gets; what it holds beyond that is no loss of the others.
-pub fn apart_used(apart_places: usize, held: impl Iterator<Item = usize>) -> usize {
-    held.map(|held| held.min(apart_places.div_ceil(2))).sum()
+/// The part of them that one origin may have: half of what one tenant may.
+pub fn apart_of_origin(apart_places: usize) -> usize {
+    apart_places.div_ceil(4)
 }
 
-/// More such calls that a tenant may make, to all origins together. Those that are known
-/// to last long leave half of the places to those that may not.
+/// How many of these are in use if the origins hold so many each. Calls that turn out to take long may be more than
+/// the part of their origin; what it holds beyond that is no loss of the others.
+pub fn apart_used(apart_places: usize, at_origins: impl Iterator<Item = usize>) -> usize {
+    at_origins.map(|held| held.min(apart_of_origin(apart_places))).sum()
+}
+
+/// More such calls that a tenant may make, to all origins together. Those that are known to last long leave half of
+/// the places to those that may not.
 pub fn apart_room(places: PlaceUse, is_known: bool) -> usize {
     let all = if is_known { places.all.div_ceil(2) } else { places.all };
     PlaceUse { all, ..places }.room(1)
@@ -108,10 +113,10 @@ mod tests {
     }
 
     #[test]
-    fn what_a_tenant_holds_beyond_its_half_is_no_loss_of_the_others() {
-        assert_eq!(apart_used(256, [1_000, 3].into_iter()), 131);
-        let places = PlaceUse { all: 256, used: 131, held: 3 };
-        assert!(apart_room(places, false) > 0);
+    fn what_an_origin_holds_beyond_its_part_is_no_loss_of_the_others() {
+        let used = apart_used(256, [1_000, 3].into_iter());
+        assert_eq!(used, 67);
+        assert!(apart_room(PlaceUse { all: 256, used, held: used }, false) > 0);
     }
 
     #[test]

@@ -6,7 +6,6 @@ use crate::model::time::Timestamp;
 use crate::policy::cohort::{Cohort, RefusalSample, TenantPair};
 use crate::policy::refusal_levels::RefusalLevels;
 use crate::policy::refused_tenants::RefusedTenants;
-use crate::policy::refusing_addresses::RefusingAddresses;
 
 /// This many refused calls of a sample of 64, from so many addresses, are no noise: more than 5 %.
 const REFUSED_MIN: usize = 4;
@@ -15,8 +14,6 @@ const REFUSING_MIN: usize = 3;
 /// doubling shows it more clearly.
 const REFUSED_SURE: usize = 4;
 const ANSWERS_SURE: usize = 16;
-/// From this share of the limit on, all of it counts as used.
-const USED: f64 = 0.5;
 /// So many calls have to go well before the time spent in calls is compared.
 const WELL_JUDGED: u32 = 48;
 const WELL_JUDGED_LATE: u32 = 16;
@@ -46,7 +43,6 @@ pub(super) struct LatencySign {
 pub(super) struct RefusalSign {
     pub(super) sample: RefusalSample,
     pub(super) spent: TimeSpent,
-    pub(super) addresses: RefusingAddresses,
     pub(super) tenants: TenantPair,
     pub(super) refused_tenants: RefusedTenants,
     pub(super) trial: Option<CutTrial>,
@@ -60,10 +56,7 @@ pub(super) struct TimeSpent {
     well: u32,
     well_ms: f64,
     refused_ms: f64,
-    /// Calls under way, summed up over all that ended, and how many these were.
-    under_way: f64,
-    ended: f64,
-    began: Timestamp,
+    began: Option<Timestamp>,
 }
 
 impl TimeSpent {
@@ -79,17 +72,13 @@ impl TimeSpent {
 
     /// How long it is counted for.
     pub(super) fn time(&self, now: Timestamp) -> Duration {
-        now.since(self.began)
+        self.began.map_or(Duration::ZERO, |began| now.since(began))
     }
 
-    pub(super) fn add(&mut self, refused: bool, latency_ms: u32, in_flight: usize, now: Timestamp) {
-        if self.ended == 0.0 {
-            self.began = now;
-        }
+    pub(super) fn add(&mut self, refused: bool, latency_ms: u32, now: Timestamp) {
+        self.began.get_or_insert(now);
         // A call shorter than the clock's step takes half a step on the average.
         let ms = f64::from(latency_ms) + 0.5;
-        self.under_way += in_flight as f64;
-        self.ended += 1.0;
         if refused {
             self.refused_ms += ms;
             return;
@@ -100,17 +89,12 @@ impl TimeSpent {
             self.well /= 2;
             self.well_ms /= 2.0;
             self.refused_ms /= 2.0;
-            self.under_way /= 2.0;
-            self.ended /= 2.0;
         }
     }
 
-    /// How many calls went well at once, on the average. Where most of the limit is in use, all of it counts
-    /// as used: that varies less.
+    /// How many of so many calls went well at once, on the average.
     pub(super) fn well_at_once(&self, limit: f64) -> f64 {
-        let under_way = self.under_way / self.ended;
-        let used = if under_way >= USED * limit { limit } else { under_way };
-        used * (1.0 - self.refused_share())
+        limit * (1.0 - self.refused_share())
     }
 
     /// The share of the time in calls that were refused.
@@ -149,7 +133,6 @@ impl RefusalSign {
         Self {
             sample: RefusalSample::new(),
             spent: TimeSpent::default(),
-            addresses: RefusingAddresses::default(),
             tenants: TenantPair::default(),
             refused_tenants: RefusedTenants::default(),
             trial: None,

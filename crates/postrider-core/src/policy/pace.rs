@@ -1,4 +1,4 @@
-//! The pace that a provider seems to take, learned from its 429s: a little below what it accepted when it
+//! The pace that a provider seems to take, learned from its 429s and 503s: a little below what it accepted when it
 //! complained, then slowly up again until it complains once more. A provider that never complains is not
 //! paced. Complaints that do not become fewer at a lower pace have another reason and are then ignored.
 //! Reads no clock and makes no call.
@@ -17,6 +17,9 @@ const COMPLAINTS_MIN: u32 = 2;
 /// ... also where each is about one address, if they are a share of so many that it is no chance ...
 const MANY: u32 = 100;
 const SHARE_AT_FIRST: f64 = 0.2;
+/// ... and where they are overload (503), which may have other reasons, if it lasts and most of so many calls get it ...
+const OVERLOADED_MIN: u32 = 8;
+const SHARE_OVERLOADED: f64 = 0.5;
 /// ... less where a pace was learned already ...
 const COMPLAINTS_SHARE: f64 = 0.02;
 /// ... and a tenth of that share where complaints came at this pace before ...
@@ -66,7 +69,7 @@ pub struct Pace {
     /// Cuts in a row that changed nothing.
     vain: u32,
     left_alone_until: Timestamp,
-    /// When many calls got complaints first, each about one address.
+    /// When many calls got complaints first that may have another reason.
     suspected_at: Timestamp,
 }
 
@@ -165,7 +168,7 @@ impl Pace {
     /// The end of a call. A few complaints, each `of_one` address, begin nothing; once a pace is learned,
     /// every complaint may be about it.
     pub fn report(&mut self, signal: Signal, of_one: bool, now: Timestamp) {
-        let complains = signal == Signal::Busy;
+        let complains = signal.is_too_much();
         if (!complains && signal != Signal::Well) || now < self.resting_until {
             return;
         }
@@ -183,8 +186,14 @@ impl Pace {
             return;
         }
         let tally = self.answers.tally(now);
-        if of_one && self.learned.is_none() && !self.is_lasting(tally, now) {
-            return;
+        if self.learned.is_none() {
+            let is_begun = match signal {
+                Signal::Overloaded => self.is_overload(tally, now),
+                _ => !of_one || self.is_lasting(tally, now),
+            };
+            if !is_begun {
+                return;
+            }
         }
         let (since, needed) = match &self.learned {
             Some(last) if last.confirmed => (last.cut_at.max(self.first_at), SHARE_CONFIRMED),
@@ -203,9 +212,17 @@ impl Pace {
 
     /// Whether many calls get complaints, each about one address, for longer than one burst of them takes.
     fn is_lasting(&mut self, tally: WindowCounts, now: Timestamp) -> bool {
-        if tally.calls < MANY || share(tally) < SHARE_AT_FIRST {
-            return false;
-        }
+        tally.calls >= MANY && share(tally) >= SHARE_AT_FIRST && self.is_suspected(now)
+    }
+
+    /// Whether more is refused than accepted, for longer than one burst takes. Where all is refused, it is an outage.
+    fn is_overload(&mut self, tally: WindowCounts, now: Timestamp) -> bool {
+        let some_accepted = tally.failed < tally.calls;
+        let many = tally.failed >= OVERLOADED_MIN && share(tally) >= SHARE_OVERLOADED;
+        some_accepted && many && self.is_suspected(now)
+    }
+
+    fn is_suspected(&mut self, now: Timestamp) -> bool {
         if now.since(self.suspected_at) >= WITHIN * 5 {
             self.suspected_at = now;
         }

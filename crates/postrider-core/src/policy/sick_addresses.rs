@@ -113,11 +113,6 @@ impl SickAddresses {
         Some(health.failing_since)
     }
 
-    /// Whether a call that began then tells more than the one before: it was not under way at the same time.
-    pub fn is_news(&self, target: u64, began: Timestamp) -> bool {
-        self.known.get(&target).is_none_or(|health| began >= health.ended)
-    }
-
     /// Whether its calls take long as a rule.
     pub fn is_slow(&self, target: u64) -> bool {
         self.known.get(&target).is_some_and(|health| health.long >= LONG_MIN)

@@ -4,12 +4,12 @@
 use std::time::Duration;
 
 use crate::model::time::Timestamp;
+use crate::policy::call_credit::CallCredit;
 use crate::policy::recent_voters::RecentVoters;
 use crate::policy::served_addresses::ServedAddresses;
 use crate::policy::sick_addresses::SickAddresses;
 use crate::policy::signal::Signal;
 use crate::policy::votes::{VoteCount, Votes};
-use crate::policy::window::SlidingWindow;
 
 /// So many voters are needed to judge by shares.
 const VOTERS_MIN: usize = 5;
@@ -23,9 +23,8 @@ const DOWN_SHARE: f64 = 0.8;
 const FAILED_MIN: u32 = 20;
 /// Failures further apart are not in a row.
 const IN_A_ROW: Duration = Duration::from_secs(60);
-/// While degraded: so many calls per success, and one per second beside them.
-const CALLS_PER_SUCCESS: usize = 2;
-const THROTTLE_WINDOW: Duration = Duration::from_secs(30);
+/// Calls that hung for so long and longer tell of another time.
+const OLD_AFTER: Duration = Duration::from_secs(30);
 /// An address is at fault itself if so many of the others are good.
 const OTHERS_GOOD_SHARE: f64 = 0.5;
 
@@ -49,14 +48,13 @@ pub enum Wish {
     OfMore,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct TenantHealth {
     votes: Votes,
     /// Failed calls in a row, each within a minute of the one before, and when the last of them failed.
     failed: u32,
     failed_at: Timestamp,
-    /// Successes, and as failed the first attempts without one, one at a time per address.
-    calls: SlidingWindow,
+    credit: CallCredit,
     pub addresses: SickAddresses,
     pub served: ServedAddresses,
 }
@@ -73,19 +71,6 @@ pub struct HealthCall {
     pub began: Timestamp,
 }
 
-impl Default for TenantHealth {
-    fn default() -> Self {
-        Self {
-            votes: Votes::default(),
-            failed: 0,
-            failed_at: Timestamp::default(),
-            calls: SlidingWindow::new(THROTTLE_WINDOW),
-            addresses: SickAddresses::default(),
-            served: ServedAddresses::default(),
-        }
-    }
-}
-
 impl TenantHealth {
     /// Begins with what is known from before anything failed.
     pub fn with_voters(voters: &RecentVoters) -> Self {
@@ -99,7 +84,7 @@ impl TenantHealth {
             return;
         }
         if !failed {
-            self.calls.count(false, now);
+            self.credit.succeeded(now);
             self.failed = 0;
             self.votes.cast(call.target, true, now);
             self.addresses.succeeded(call.target, now);
@@ -107,11 +92,8 @@ impl TenantHealth {
             return;
         }
         let was_sick = self.addresses.is_sick(call.target);
-        // Calls that hang together end together: they are one failure, and of another time if they hung for long.
-        let is_new = self.addresses.is_news(call.target, call.began)
-            && now.since(call.began) < THROTTLE_WINDOW;
-        if !call.is_retry && !was_sick && is_new {
-            self.calls.count(true, now);
+        if !call.is_retry && !was_sick && now.since(call.began) < OLD_AFTER {
+            self.credit.failed(now);
         }
         // How others fared before it began to fail says nothing about it.
         let since = self.addresses.failing_since(call.target).unwrap_or(now);
@@ -168,11 +150,8 @@ impl TenantHealth {
     }
 
     /// How many calls may be made now while it is degraded.
-    pub fn room(&mut self, now: Timestamp) -> usize {
-        let tally = self.calls.tally(now);
-        let good = (tally.calls - tally.failed) as usize;
-        let allowed = CALLS_PER_SUCCESS * good + THROTTLE_WINDOW.as_secs() as usize;
-        allowed.saturating_sub(tally.calls as usize)
+    pub fn room(&self, now: Timestamp) -> usize {
+        self.credit.left(now)
     }
 
     pub fn votes(&self, now: Timestamp) -> VoteCount {
@@ -187,7 +166,7 @@ impl TenantHealth {
     pub fn recovered(&mut self) {
         self.failed = 0;
         self.votes.forget_bad();
-        self.calls.clear();
+        self.credit = CallCredit::default();
     }
 
     /// Whether nothing is remembered that is worth its memory.
@@ -236,20 +215,6 @@ mod tests {
         (0..100).for_each(|target| report(&mut health, target % 9, Signal::Well, false, 0));
         (0..1_000).for_each(|n| report(&mut health, 100, Signal::Failing, true, n / 100));
         assert_eq!(health.condition(NOW), Condition::Well);
-    }
-
-    #[test]
-    fn calls_that_hang_together_leave_room_for_those_that_work() {
-        let mut health = TenantHealth::default();
-        let ended = NOW + Duration::from_secs(30);
-        for n in 0..100 {
-            let began = NOW + Duration::from_millis(n * 10);
-            let signal = Signal::Failing;
-            let call =
-                HealthCall { signal, target: n % 4, is_retry: false, unopened: false, began };
-            health.report(&call, ended, 0.5);
-        }
-        assert!(health.room(ended) >= 26, "four addresses failed once: {}", health.room(ended));
     }
 
     #[test]

@@ -2,13 +2,14 @@
 //! length nobody knows (to an origin that has not answered yet, to a slow address) are counted apart, by tenant.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use postrider_core::LaneKey;
 use postrider_core::model::message::Priority;
 use postrider_core::policy::global_places::{
-    PlaceUse, apart_places, apart_room, apart_used, ordinary_room,
+    PlaceUse, apart_of_origin, apart_places, apart_room, apart_used, ordinary_room,
 };
 use postrider_core::policy::place_queue::PlaceQueue;
 
@@ -18,7 +19,7 @@ const TOLD: usize = 2;
 #[derive(Default)]
 pub(super) struct GlobalCalls {
     all: Mutex<HeldCalls>,
-    apart: Mutex<HeldCalls>,
+    apart: Mutex<HeldApart>,
     waiting: WaitingLanes,
     waiting_apart: WaitingLanes,
 }
@@ -41,6 +42,15 @@ impl WaitingLanes {
     fn join(&self, tenant: u64, lane: Arc<LaneKey>) {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         queue.join(tenant, lane);
+        self.count.store(queue.len(), Ordering::Relaxed);
+    }
+
+    fn leave(&self, lane: &Arc<LaneKey>) {
+        if self.count.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        queue.leave(lane);
         self.count.store(queue.len(), Ordering::Relaxed);
     }
 
@@ -76,11 +86,48 @@ impl HeldCalls {
 
     fn end(&mut self, tenant: u64) {
         self.used = self.used.saturating_sub(1);
-        if let Some(held) = self.by_tenant.get_mut(&tenant) {
-            *held = held.saturating_sub(1);
-            if *held == 0 {
+        count_down(&mut self.by_tenant, tenant);
+    }
+}
+
+/// Those whose length nobody knows, by origin: of each tenant, and of all.
+#[derive(Default)]
+struct HeldApart {
+    by_tenant: HashMap<u64, HashMap<u64, usize>>,
+    by_origin: HashMap<u64, usize>,
+}
+
+impl HeldApart {
+    fn room(&self, all: usize, tenant: u64, origin: u64, is_known: bool) -> usize {
+        let at_origin = self.by_origin.get(&origin).copied().unwrap_or(0);
+        let own = self.by_tenant.get(&tenant).map(|own| own.values().copied());
+        let held = own.map_or(0, |own| apart_used(all, own));
+        let used = apart_used(all, self.by_origin.values().copied()).max(held);
+        let room = apart_room(PlaceUse { all, used, held }, is_known);
+        room.min(apart_of_origin(all).saturating_sub(at_origin))
+    }
+
+    fn begin(&mut self, tenant: u64, origin: u64) {
+        *self.by_origin.entry(origin).or_default() += 1;
+        *self.by_tenant.entry(tenant).or_default().entry(origin).or_default() += 1;
+    }
+
+    fn end(&mut self, tenant: u64, origin: u64) {
+        count_down(&mut self.by_origin, origin);
+        if let Some(own) = self.by_tenant.get_mut(&tenant) {
+            count_down(own, origin);
+            if own.is_empty() {
                 self.by_tenant.remove(&tenant);
             }
+        }
+    }
+}
+
+fn count_down(counts: &mut HashMap<u64, usize>, key: u64) {
+    if let Entry::Occupied(mut count) = counts.entry(key) {
+        *count.get_mut() = count.get().saturating_sub(1);
+        if *count.get() == 0 {
+            count.remove();
         }
     }
 }
@@ -91,12 +138,9 @@ impl GlobalCalls {
         ordinary_room(lock(&self.all).places(all, tenant), priority)
     }
 
-    /// How many more calls a tenant may make whose length nobody knows, or that are known to last long.
-    pub(super) fn room_apart(&self, all: usize, tenant: u64, is_known: bool) -> usize {
-        let apart = lock(&self.apart);
-        let all = apart_places(all);
-        let used = apart_used(all, apart.by_tenant.values().copied());
-        apart_room(PlaceUse { used, ..apart.places(all, tenant) }, is_known)
+    /// How many more calls a tenant may make to an origin whose length nobody knows, or that are known to last long.
+    pub(super) fn room_apart(&self, all: usize, tenant: u64, origin: u64, is_known: bool) -> usize {
+        lock(&self.apart).room(apart_places(all), tenant, origin, is_known)
     }
 
     /// A lane finds no place; it is told when one may be free.
@@ -107,32 +151,39 @@ impl GlobalCalls {
         }
     }
 
+    /// A lane has found a place.
+    pub(super) fn found(&self, lane: &Arc<LaneKey>) {
+        self.waiting.leave(lane);
+        self.waiting_apart.leave(lane);
+    }
+
     /// The lanes that are told that a call ended.
     pub(super) fn told(&self, was_apart: bool) -> impl Iterator<Item = Arc<LaneKey>> {
         let apart = if was_apart { self.waiting_apart.next(TOLD) } else { Vec::new() };
         self.waiting.next(TOLD).into_iter().chain(apart)
     }
 
-    pub(super) fn begin(&self, tenant: u64, is_apart: bool) {
+    /// A call of a tenant to an origin (numbers that stand for them) begins.
+    pub(super) fn begin(&self, tenant: u64, origin: u64, is_apart: bool) {
         lock(&self.all).begin(tenant);
         if is_apart {
-            self.becomes_apart(tenant);
+            self.becomes_apart(tenant, origin);
         }
     }
 
     /// A call that is under way takes long.
-    pub(super) fn becomes_apart(&self, tenant: u64) {
-        lock(&self.apart).begin(tenant);
+    pub(super) fn becomes_apart(&self, tenant: u64, origin: u64) {
+        lock(&self.apart).begin(tenant, origin);
     }
 
-    pub(super) fn end(&self, tenant: u64, is_apart: bool) {
+    pub(super) fn end(&self, tenant: u64, origin: u64, is_apart: bool) {
         lock(&self.all).end(tenant);
         if is_apart {
-            lock(&self.apart).end(tenant);
+            lock(&self.apart).end(tenant, origin);
         }
     }
 }
 
-fn lock(calls: &Mutex<HeldCalls>) -> MutexGuard<'_, HeldCalls> {
+fn lock<T>(calls: &Mutex<T>) -> MutexGuard<'_, T> {
     calls.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -70,6 +70,7 @@ impl LaneCheck for ConcurrencyCheck {
             gates.places.count_well(is_long);
         }
         let tenant = &lane.lane.tenant;
+        gates.tenant(tenant, now).is_silent = call.signal.is_failure();
         match (is_long, gates.known_trouble_mut(tenant)) {
             (_, Some(own)) => own.health.addresses.took(call.target, is_long, now),
             (true, None) => {

@@ -143,7 +143,9 @@ impl<'a> LaneContext<'a> {
     /// Notes how many places are free, and that more are wanted if these are too few.
     pub(super) fn count_free_places(&mut self, priority: Priority, want: usize) {
         let global = &self.lanes.global;
-        self.gates.advance(self.now).into_iter().for_each(|tenant| global.becomes_apart(tenant));
+        let origin = self.provider.number();
+        let overdue = self.gates.advance(self.now).into_iter();
+        overdue.for_each(|tenant| global.becomes_apart(tenant, origin));
         self.free_places = self.gates.free_places(priority, self.now);
         self.gates.wanted |= self.free_places < want;
         let all = self.lanes.policies.now().limits.concurrency;
@@ -154,7 +156,7 @@ impl<'a> LaneContext<'a> {
         let apart = match self.gates.limit.is_proven(self.now) {
             _ if self.gates.is_crowded_by(number, self.now) => 0,
             true => usize::MAX,
-            false => global.room_apart(all, number, self.gates.limit.is_silent()),
+            false => global.room_apart(all, number, origin, self.gates.is_silent(tenant)),
         };
         if apart == 0 {
             self.own_wait = Some(OwnPlaces::Apart);

@@ -1,6 +1,6 @@
 //! Holds the lane to the pace that was learned from its provider's complaints to its tenant.
 
-use postrider_core::{Gate, LaneState};
+use postrider_core::{Gate, LaneState, Signal};
 
 use super::{LaneCheck, LaneContext};
 use crate::lanes::call::{CallEffect, CallResult};
@@ -43,8 +43,12 @@ impl LaneCheck for PaceCheck {
 
     fn learn(&self, lane: &mut LaneContext<'_>, call: &CallResult, effect: &mut CallEffect) {
         let now = lane.now;
-        let own = lane.gates.known_trouble_mut(&lane.lane.tenant);
-        if let Some(own) = own.filter(|_| !effect.is_own_wish) {
+        let Some(own) = lane.gates.known_trouble_mut(&lane.lane.tenant) else { return };
+        // Where most addresses work, an overloaded one is no matter of the pace.
+        let of_address = call.signal == Signal::Overloaded
+            && (own.health.addresses.is_sick(call.target)
+                || own.pace.per_s().is_none() && own.health.do_most_work(now));
+        if !effect.is_own_wish && !of_address {
             own.pace.report(call.signal_of_provider(), effect.is_of_one_address, now);
         }
     }

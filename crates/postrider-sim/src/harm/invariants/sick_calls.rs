@@ -173,7 +173,8 @@ impl AddressCalls {
 
     /// `others_work` says that nobody can doubt that it is the address.
     fn failed(&mut self, call: &WireCall, others_work: bool) {
-        if call.written < self.ended {
+        // It began when a connection was opened for it.
+        if call.written - call.opening_ms < self.ended {
             return;
         }
         if self.failures == 0 {

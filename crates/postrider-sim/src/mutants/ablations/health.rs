@@ -276,21 +276,12 @@ pub(super) const HEALTH: &[RuleChange] = &[
         )],
     ),
     rule(
-        "hang-once",
-        "while degraded, calls that hang together are one failure",
-        &[patch(
-            core!("tenant_health.rs"),
-            "let is_new = self.addresses.is_news(call.target, call.began)",
-            "let is_new = (now.0 > 0 || self.addresses.is_news(call.target, call.began))",
-        )],
-    ),
-    rule(
         "hang-age",
         "while degraded, failures of calls that began long ago do not count",
         &[patch(
             core!("tenant_health.rs"),
-            "&& now.since(call.began) < THROTTLE_WINDOW;",
-            "&& (now.0 > 0 || now.since(call.began) < THROTTLE_WINDOW);",
+            "!was_sick && now.since(call.began) < OLD_AFTER {",
+            "!was_sick {",
         )],
     ),
     rule(

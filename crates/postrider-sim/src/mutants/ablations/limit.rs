@@ -4,29 +4,6 @@ use super::{RuleChange, core, lanes, patch, rule};
 
 pub(super) const LIMIT: &[RuleChange] = &[
     rule(
-        "cut-of-used",
-        "refusals cut what is used of a limit",
-        &[patch(core!("limit_signs.rs"), "const USED: f64 = 0.5;", "const USED: f64 = 0.0;")],
-    ),
-    rule(
-        "known-refuser",
-        "an address that refused before, when most others did not, is no sign of too many calls",
-        &[patch(
-            core!("cohort.rs"),
-            "if refused && self.refused_before.contains(&target) ||",
-            "if now.0 < 0 ||",
-        )],
-    ),
-    rule(
-        "same-addresses",
-        "refusals are no sign of too many calls where it is always the same addresses",
-        &[patch(
-            core!("refusing_addresses.rs"),
-            "is_known && refused && self.are_the_same()",
-            "now.0 < 0 && self.are_the_same()",
-        )],
-    ),
-    rule(
         "latency-cut",
         "queueing cuts the limit",
         &[patch(
@@ -122,13 +99,13 @@ pub(super) const LIMIT: &[RuleChange] = &[
         &[
             patch(
                 core!("call_limit.rs"),
-                "if self.is_doubling() && !self.is_refused(now) {",
-                "if self.is_doubling() && (now.0 > 0 || !self.is_refused(now)) {",
+                "&& !is_queueing\n            && !self.is_refused(now)\n",
+                "&& !is_queueing\n",
             ),
             patch(
                 core!("call_limit.rs"),
-                "let held = held || self.is_refused(now);",
-                "let held = held || now.0 < 0 && self.is_refused(now);",
+                "|| self.is_refused(now);\n        if !cut",
+                "|| now.0 < 0 && self.is_refused(now);\n        if !cut",
             ),
         ],
     ),
@@ -192,9 +169,27 @@ pub(super) const LIMIT: &[RuleChange] = &[
         )],
     ),
     rule(
+        "pace-overload",
+        "a pace is also learned from 503, where most addresses get it",
+        &[patch(
+            core!("pace.rs"),
+            "let complains = signal.is_too_much();",
+            "let complains = signal == Signal::Busy;",
+        )],
+    ),
+    rule(
+        "pace-most-work",
+        "and not while most addresses work",
+        &[patch(
+            lanes!("checks/pace.rs"),
+            "|| own.pace.per_s().is_none() && own.health.do_most_work(now));",
+            ");",
+        )],
+    ),
+    rule(
         "pace-of-one",
         "a 429 for a single address starts no pace",
-        &[patch(core!("pace.rs"), "of_one && self.learned.is_none()", "of_one && now.0 < 0")],
+        &[patch(core!("pace.rs"), "!of_one || self.is_lasting(tally, now)", "true")],
     ),
     rule(
         "pace-in-vain",

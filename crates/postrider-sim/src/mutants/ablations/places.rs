@@ -99,7 +99,7 @@ pub(super) const PLACES: &[RuleChange] = &[
             patch(lanes!("provider.rs"), "slow || !self.limit.is_proven(now);", "slow;"),
             patch(
                 lanes!("checks/mod.rs"),
-                "false => global.room_apart(all, number, self.gates.limit.is_silent()),",
+                "false => global.room_apart(all, number, origin, self.gates.is_silent(tenant)),",
                 "false => usize::MAX,",
             ),
         ],
@@ -115,6 +115,20 @@ pub(super) const PLACES: &[RuleChange] = &[
         &[patch(core!("global_places.rs"), ".room(1)", ".room(1_000_000)")],
     ),
     rule(
+        "apart-origin",
+        "an origin gets a quarter of these at most",
+        &[patch(
+            lanes!("global.rs"),
+            "room.min(apart_of_origin(all).saturating_sub(at_origin))",
+            "room.min(apart_of_origin(all).max(at_origin).max(usize::MAX))",
+        )],
+    ),
+    rule(
+        "told-waiting",
+        "a lane that found a place by itself is not told in the stead of others",
+        &[patch(lanes!("mod.rs"), "self.global.found(lane);", "")],
+    ),
+    rule(
         "known-long",
         "calls known to last long leave half of these to others",
         &[patch(
@@ -125,10 +139,10 @@ pub(super) const PLACES: &[RuleChange] = &[
     ),
     rule(
         "apart-part",
-        "what a tenant holds of these beyond its part is no loss of the others",
+        "what an origin holds of these beyond its part is no loss of the others",
         &[patch(
             core!("global_places.rs"),
-            "held.min(apart_places.div_ceil(2))",
+            "held.min(apart_of_origin(apart_places))",
             "held.min(usize::MAX)",
         )],
     ),
@@ -138,8 +152,8 @@ pub(super) const PLACES: &[RuleChange] = &[
         &[
             patch(
                 lanes!("checks/mod.rs"),
-                ".for_each(|tenant| global.becomes_apart(tenant))",
-                ".take(0).for_each(|tenant| global.becomes_apart(tenant))",
+                "overdue.for_each(|tenant|",
+                "overdue.take(0).for_each(|tenant|",
             ),
             patch(
                 lanes!("mod.rs"),
