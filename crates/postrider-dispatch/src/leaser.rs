@@ -1,7 +1,7 @@
 //! Leases due work lane by lane and sends it, bounded per provider and in all. Sleeps until there is
 //! something to do: woken by arrival, by exact time or by a call that ended; never polls.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,6 +47,8 @@ pub(crate) struct Leaser {
     scheduler: LaneScheduler,
     /// Lanes that wait by themselves.
     suspended: LanesByOrigin,
+    /// Lanes whose wait was ended since the store last listed all that are ready.
+    resumed: HashSet<LaneId>,
 }
 
 /// The result of a lane's turn.
@@ -87,6 +89,7 @@ impl Leaser {
             tasks: JoinSet::new(),
             scheduler: LaneScheduler::default(),
             suspended: LanesByOrigin::default(),
+            resumed: HashSet::new(),
         }
     }
 
@@ -172,20 +175,24 @@ impl Leaser {
     fn wake_lanes(&mut self) {
         let policy = self.policy.clone();
         let terms = self.terms(&policy);
-        let resume = |lane| self.consumer.resume(Some(lane));
+        let resumed = &mut self.resumed;
+        let mut resume = |lane| {
+            self.consumer.resume(Some(lane));
+            resumed.insert(lane);
+        };
         for wakeup in self.context.lanes.wakeups.take() {
             match wakeup {
                 Wakeup::SlotsFree(provider) => self.scheduler.reopen(&provider, terms),
                 Wakeup::GatesChanged(provider) => {
                     self.scheduler.reopen(&provider, terms);
-                    self.suspended.take_of(&provider).into_iter().for_each(resume);
+                    self.suspended.take_of(&provider).into_iter().for_each(&mut resume);
                 }
                 Wakeup::Lane(lane) => {
-                    self.suspended.remove(&lane).into_iter().for_each(resume);
+                    self.suspended.remove(&lane).into_iter().for_each(&mut resume);
                 }
                 Wakeup::All => {
                     self.scheduler.reopen_all(terms);
-                    self.suspended.take_all().into_iter().for_each(resume);
+                    self.suspended.take_all().into_iter().for_each(&mut resume);
                 }
             }
         }
@@ -211,14 +218,17 @@ impl Leaser {
             let policy = self.policy.clone();
             let terms = self.terms(&policy);
             for ReadyLane { id, key, .. } in listed {
-                self.suspended.remove(&key);
+                let waited = self.suspended.remove(&key).is_some() | self.resumed.remove(&id);
+                let free_since = if waited { terms.now } else { Timestamp(0) };
                 let class = policy.class_or_default(&key.class);
                 let (priority, impatient) = (class.priority, class.when_open != WhenOpen::Wait);
                 let provider = self.context.lanes.route(&key).provider;
-                self.scheduler.join(LaneEntry { id, key, provider, priority, impatient }, terms);
+                let entry = LaneEntry { id, key, provider, priority, impatient, free_since };
+                self.scheduler.join(entry, terms);
                 newcomers.push(id);
             }
             if all {
+                self.resumed.clear();
                 return Ok((newcomers, true));
             }
             // So that they do not hide those behind them.
@@ -232,7 +242,7 @@ impl Leaser {
     async fn serve(&mut self, turn: LaneTurn) -> Result<(), StoreError> {
         let want = turn.allowance().min(self.context.unsettled.room()).min(LEASE_MAX);
         let route = self.context.lanes.route(&turn.entry.key);
-        let result = match self.try_to_send(&turn.entry, &route, want).await {
+        let result = match self.try_to_send(&turn, &route, want).await {
             Ok(result) => result,
             Err(error) => {
                 self.scheduler.put_back(turn);
@@ -264,14 +274,15 @@ impl Leaser {
 
     async fn try_to_send(
         &mut self,
-        entry: &LaneEntry,
+        turn: &LaneTurn,
         route: &LaneRoute,
         want: usize,
     ) -> Result<TurnResult, StoreError> {
+        let entry = &turn.entry;
         let class = self.policy.class_or_default(&entry.key.class).clone();
         let work = LaneWork::new(self.context.clone(), entry.key.clone(), class);
         match self.context.lanes.admit(&entry.key, route, entry.priority, want) {
-            Ok(permit) => self.send(entry, work, permit).await,
+            Ok(permit) => self.send(turn, work, permit).await,
             Err(refusal) if leaves(&work.class, refusal.state) => {
                 let leased = self.consumer.lease(entry.id, want, self.policy.limits.lease).await?;
                 let count = leased.len();
@@ -286,11 +297,11 @@ impl Leaser {
 
     async fn send(
         &mut self,
-        entry: &LaneEntry,
+        turn: &LaneTurn,
         work: LaneWork,
         permit: LanePermit,
     ) -> Result<TurnResult, StoreError> {
-        let context = &self.context;
+        let (entry, context) = (&turn.entry, &self.context);
         let Some(channel) = self.channels.get(&entry.key.channel) else {
             let waits_until = Some(context.clock.now() + WAIT_MAX);
             return Ok(TurnResult { leased: 0, end: TurnEnd::LaneDone, waits_until });
@@ -299,8 +310,11 @@ impl Leaser {
         let looked_at = if permit.probes() { asked.max(PROBES_FROM) } else { asked };
         let mut leased = self.consumer.lease(entry.id, looked_at, lease).await?;
         context.unsettled.leased(leased.len());
+        let now = context.clock.now();
+        if let Some(first) = leased.first() {
+            context.observer.taken_up(now.since(first.due_at.max(turn.free_since)));
+        }
         if permit.probes() {
-            let now = context.clock.now();
             let served = permit.served();
             let others = keep_best(&mut leased, asked, |probe| ProbeTraits {
                 address: probe.hash,

@@ -48,6 +48,10 @@ pub trait Observer: Send + Sync + 'static {
     /// How many deliveries are leased and not yet durably settled, whenever that changes.
     fn in_flight(&self, _now: usize) {}
 
+    /// Deliveries of a lane were taken up so long after they could have been: the server was busy with others. What
+    /// they waited for a provider, a limit or an operator does not count.
+    fn taken_up(&self, _late: Duration) {}
+
     /// The store failed; the dispatcher waits and tries again.
     fn store_trouble(&self, _doing: &'static str, _error: &StoreError) {}
 }

@@ -42,6 +42,8 @@ pub(crate) struct LaneEntry {
     pub(crate) priority: Priority,
     /// Does not wait for a provider that fails as a whole.
     pub(crate) impatient: bool,
+    /// Before this time it had to wait by itself.
+    pub(crate) free_since: Timestamp,
 }
 
 struct LaneCandidate {
@@ -56,6 +58,8 @@ struct ProviderQueue {
     waiting: Fairness<LaneEntry>,
     open_for: OpenFor,
     until: Option<Timestamp>,
+    /// When it was last closed or reopened.
+    changed_at: Timestamp,
     /// Whether a lane of each priority has its turn: at most one each.
     out: [bool; 3],
     /// An impatient lane may be among them.
@@ -77,6 +81,8 @@ pub(crate) struct LaneTurn {
     pub(crate) entry: LaneEntry,
     here: Turn,
     at_provider: Option<Turn>,
+    /// Since then, nothing but the work before it kept the lane waiting.
+    pub(crate) free_since: Timestamp,
 }
 
 /// How a turn ended.
@@ -130,11 +136,13 @@ impl LaneScheduler {
                 self.open.next(terms.weights, terms.now, |_| true)?;
             let provider = entry.provider.clone();
             let Some(queue) = self.queues.get_mut(&provider) else {
-                return Some(LaneTurn { entry, here, at_provider: turn });
+                let free_since = entry.free_since;
+                return Some(LaneTurn { entry, here, at_provider: turn, free_since });
             };
             let lets = turn.is_some() && queue.open_for.lets(entry.priority);
             if lets || (turn.is_none() && queue.is_passed_by(&entry)) {
-                return Some(LaneTurn { entry, here, at_provider: turn });
+                let free_since = entry.free_since.max(queue.changed_at);
+                return Some(LaneTurn { entry, here, at_provider: turn, free_since });
             }
             // Others wait for the same provider, or it has become full.
             self.open.end(here, 0, None);
@@ -154,7 +162,7 @@ impl LaneScheduler {
         terms: TurnTerms<'_>,
     ) -> bool {
         let mut hidden = false;
-        let LaneTurn { mut entry, here, mut at_provider } = pick;
+        let LaneTurn { mut entry, here, mut at_provider, .. } = pick;
         if entry.provider != provider {
             // It went through another account than when it joined.
             let former = std::mem::replace(&mut entry.provider, provider.clone());
@@ -184,6 +192,7 @@ impl LaneScheduler {
                 let earlier = queue.until;
                 queue.back(entry, at_provider, used);
                 queue.close(priority, until.or(earlier), shut, full);
+                queue.changed_at = terms.now;
                 earlier.map(|at| self.timers.remove(&(at, provider.clone())));
                 self.timers.extend(until.or(earlier).map(|at| (at, provider.clone())));
                 if shut {
@@ -206,6 +215,7 @@ impl LaneScheduler {
     pub(crate) fn reopen(&mut self, provider: &ProviderKey, terms: TurnTerms<'_>) {
         if let Some(queue) = self.queues.get_mut(provider) {
             queue.open_for = OpenFor::All;
+            queue.changed_at = terms.now;
             if let Some(until) = queue.until.take() {
                 self.timers.remove(&(until, provider.clone()));
             }

@@ -1,6 +1,7 @@
 //! Which lane is given a turn, and which are not looked at.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use postrider_core::{ChannelKind, TenantId};
 
@@ -37,7 +38,8 @@ impl SchedulerFixture {
         };
         let terms = TurnTerms { weights: &self.weights, now: self.now };
         let (id, provider) = (LaneId(id), (WEBHOOK, provider.into()));
-        let entry = LaneEntry { id, key: Arc::new(key), provider, priority, impatient };
+        let (key, free_since) = (Arc::new(key), Timestamp(0));
+        let entry = LaneEntry { id, key, provider, priority, impatient, free_since };
         self.scheduler.join(entry, terms);
     }
 
@@ -215,4 +217,26 @@ fn a_lane_that_goes_through_another_account_no_longer_waits_for_the_first() {
     fixture.reopen("free");
     assert_eq!(fixture.turn(1, TurnEnd::LaneDone), Some(mover));
     assert!(fixture.turn(1, TurnEnd::More).is_none(), "the first is still full");
+}
+
+#[test]
+fn a_lane_is_free_since_its_provider_took_calls_again() {
+    let mut fixture = SchedulerFixture::new();
+    let start = fixture.now;
+    fixture.join(1, "a", "https://a.example", Priority::Normal);
+    let free_since = |fixture: &mut SchedulerFixture, rest: TurnEnd| {
+        let terms = TurnTerms { weights: &fixture.weights, now: fixture.now };
+        let turn = fixture.scheduler.next(terms).expect("it has its turn");
+        let (provider, free_since) = (turn.entry.provider.clone(), turn.free_since);
+        fixture.scheduler.end(turn, provider, 1, rest, terms);
+        free_since
+    };
+    assert_eq!(free_since(&mut fixture, TurnEnd::More), Timestamp(0));
+    fixture.now = start + Duration::from_secs(5);
+    assert_eq!(free_since(&mut fixture, FULL), Timestamp(0), "it was served late by us");
+    fixture.now = start + Duration::from_secs(60);
+    fixture.reopen("https://a.example");
+    fixture.now = start + Duration::from_secs(61);
+    let reopened = start + Duration::from_secs(60);
+    assert_eq!(free_since(&mut fixture, TurnEnd::More), reopened, "the wait was the provider's");
 }

@@ -37,9 +37,14 @@ pub(crate) enum ObservedEvent {
     Struck(StrikeKind, bool),
 }
 
-struct EventObserver(mpsc::UnboundedSender<ObservedEvent>);
+struct EventObserver(mpsc::UnboundedSender<ObservedEvent>, Arc<Mutex<Duration>>);
 
 impl Observer for EventObserver {
+    fn taken_up(&self, late: Duration) {
+        let mut latest = self.1.lock().unwrap();
+        *latest = late.max(*latest);
+    }
+
     fn attempted(&self, _: &LaneKey, _: DeliveryId, _: AddressHash, attempt: &AttemptRecord) {
         let _ = self.0.send(ObservedEvent::Attempted(attempt.outcome, attempt.decision));
     }
@@ -152,6 +157,7 @@ pub(crate) struct DispatchFixture {
     pub(crate) tenant: TenantId,
     events: mpsc::UnboundedReceiver<ObservedEvent>,
     ear: mpsc::UnboundedSender<ObservedEvent>,
+    latest: Arc<Mutex<Duration>>,
     dispatcher: Option<Dispatcher>,
     pub(crate) lanes: Arc<Lanes>,
     classes: Vec<Class>,
@@ -233,6 +239,7 @@ impl DispatchFixture {
             tenant: TenantId::new("acme"),
             events,
             ear,
+            latest: Arc::default(),
             dispatcher: None,
             lanes,
             classes,
@@ -270,9 +277,14 @@ impl DispatchFixture {
             channels: vec![channel],
             lanes: self.lanes.clone(),
             clock: self.clock.clone(),
-            observer: Arc::new(EventObserver(self.ear.clone())),
+            observer: Arc::new(EventObserver(self.ear.clone(), self.latest.clone())),
             seed: 7,
         }));
+    }
+
+    /// How late deliveries were taken up since the last call, at most.
+    pub(crate) fn take_lag(&self) -> Duration {
+        std::mem::take(&mut self.latest.lock().unwrap())
     }
 
     pub(crate) fn dispatcher(&mut self) -> &mut Dispatcher {

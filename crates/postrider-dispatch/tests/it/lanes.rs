@@ -157,6 +157,34 @@ async fn a_refused_credential_stops_its_tenant_at_once_and_no_other() {
 }
 
 #[tokio::test]
+async fn only_what_waits_for_the_server_itself_is_late() {
+    let mut fixture = DispatchFixture::new(vec![]);
+    fixture.webhook("").await;
+    let lane = fixture.store.lanes(None, 9).await.unwrap().remove(0);
+    fixture.clock.advance(Duration::from_secs(60));
+    fixture.start().await;
+    assert_eq!(fixture.finished().await, (State::Sent, None));
+    assert_eq!(fixture.take_lag(), Duration::from_secs(60), "the server was away");
+    fixture.lanes.pause(lane.key.clone(), order());
+    fixture.webhook("").await;
+    settle_down().await;
+    fixture.clock.advance(Duration::from_secs(60));
+    settle_down().await;
+    assert!(fixture.lanes.resume(&lane.key));
+    assert_eq!(fixture.finished().await, (State::Sent, None));
+    assert_eq!(fixture.take_lag(), Duration::ZERO, "an operator paused it");
+    fixture.channel.then(vec![wait(30, Scope::Host)]);
+    let refused = fixture.webhook("").await;
+    fixture.becomes(refused, State::Retrying).await;
+    to_target(&fixture, 2).await;
+    settle_down().await;
+    fixture.clock.advance(Duration::from_secs(30));
+    settle_down().await;
+    assert_eq!(fixture.finished().await, (State::Sent, None));
+    assert_eq!(fixture.take_lag(), Duration::ZERO, "the host asked for a pause");
+}
+
+#[tokio::test]
 async fn a_paused_lane_waits_for_its_operator_however_long() {
     let mut fixture = DispatchFixture::new(vec![]);
     let id = fixture.webhook("").await;

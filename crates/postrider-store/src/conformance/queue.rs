@@ -8,8 +8,10 @@ pub async fn accepted_work_is_leased_in_order_of_due_time(fixture: &StoreFixture
     let first = fixture.accept(message("acme", 1)).await.1;
     let second = fixture.accept(NewMessage { send_at: at(1), ..message("acme", 1) }).await.1;
     fixture.clock.advance(secs(5));
-    let order: Vec<_> = fixture.lease(10).await.into_iter().map(|l| l.delivery).collect();
-    assert_eq!(order, [first[0], second[0], third[0]]);
+    let leased = fixture.lease(10).await;
+    let order: Vec<_> = leased.iter().map(|l| (l.delivery, l.due_at)).collect();
+    let since = |s| fixture.now() - secs(s);
+    assert_eq!(order, [(first[0], since(5)), (second[0], since(4)), (third[0], since(2))]);
 }
 
 pub async fn a_message_is_stored_once_for_many_deliveries(fixture: &StoreFixture<'_>) {

@@ -215,6 +215,7 @@ impl MemoryTables {
             target: row.target.clone()?,
             hash: row.hash,
             address_since: row.address_since,
+            due_at: row.progress.due,
             attempts: row.progress.attempts,
             tries: row.progress.tries,
             last_delay: row.progress.last_delay,

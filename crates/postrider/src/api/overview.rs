@@ -37,6 +37,8 @@ pub(crate) struct Stats {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ServerStats {
     pub oldest_pending_s: Option<f64>,
+    /// How late deliveries were taken up because this server was busy, the most of the last ten seconds.
+    pub lag_s: f64,
     /// The same as `capacity`, for all tenants together.
     pub server_capacity: CapacityBody,
     /// Calls in progress.
@@ -137,6 +139,7 @@ async fn server_stats(app: &SharedState) -> ApiResult<ServerStats> {
     };
     Ok(ServerStats {
         oldest_pending_s: oldest.map(|at| app.clock.now().since(at).as_secs_f64()),
+        lag_s: app.metrics.lag.seconds(),
         server_capacity: capacity_body(app, None),
         in_flight: pool.in_flight as u64,
         connections: pool.connections as u64,

@@ -50,7 +50,7 @@ fn screen(status: &Value) -> String {
     let number = |field: &str| cell(stats, field);
     let mut text = format!(
         "Postrider {}, up {} s\n\n\
-         depth      {} pending, oldest {}, {} in flight, {} connections\n\
+         depth      {} pending, oldest {}, lag {} s, {} in flight, {} connections\n\
          capacity   {}\n\
          per second {} accepted, {} attempts, {} retried, {} sent, {} dead\n\
          since start {} accepted, {} attempts, {} sent, {} gone, {} expired, {} dead\n",
@@ -58,6 +58,7 @@ fn screen(status: &Value) -> String {
         number("/uptime_s"),
         number("/depth"),
         stats["oldest_pending_s"].as_f64().map_or("-".to_owned(), |s| format!("{s:.1} s")),
+        number("/lag_s"),
         number("/in_flight"),
         number("/connections"),
         capacity(stats),

@@ -100,6 +100,7 @@ export function drawStats(stats, chosen, choose) {
   for (const [id, value] of Object.entries(show)) at(id).textContent = number(value);
   at("dead-count").parentElement.classList.toggle("alarm", dead > 0);
   at("oldest").textContent = span(stats.oldest_pending_s);
+  at("lag").textContent = span(stats.lag_s);
   drawRoom(stats.server_capacity || stats.capacity);
   at("where").textContent = `${location.host} · version ${stats.version} · up ${span(stats.uptime_s)}`;
   drawStates(stats.states, chosen.state, (state) => choose({ state }));

@@ -220,6 +220,7 @@ async fn sample_rates(app: SharedState) {
     loop {
         every_second.tick().await;
         app.metrics.totals.sample(app.clock.now());
+        app.metrics.lag.sample();
         // Problems are logged when they are noticed.
         app.store.check_health();
     }

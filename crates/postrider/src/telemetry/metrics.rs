@@ -22,6 +22,7 @@ use super::events::EventBus;
 use super::labels::{
     ChannelLabel, LaneLabels, OutcomeLabel, ProviderLabels, Providers, StrikeLabels,
 };
+use super::lag::Lag;
 use super::rates::{Totals, count};
 
 type Histograms = Family<LaneLabels, Histogram, fn() -> Histogram>;
@@ -32,6 +33,7 @@ pub struct Metrics {
     pub events: EventBus,
     pub(super) providers: Providers,
     pub totals: Totals,
+    pub lag: Lag,
     messages: Family<OutcomeLabel, Counter>,
     refused: Family<OutcomeLabel, Counter>,
     pub(super) attempts: Family<LaneLabels, Counter>,
@@ -47,6 +49,7 @@ pub struct Metrics {
     deliveries: Family<OutcomeLabel, Gauge>,
     dead_letters: Family<OutcomeLabel, Gauge>,
     oldest_seconds: Gauge<f64, AtomicU64>,
+    lag_seconds: Gauge<f64, AtomicU64>,
     in_flight: Gauge,
     connections: Gauge,
     pub(crate) accounts: AccountMetrics,
@@ -74,6 +77,7 @@ impl Metrics {
             events: EventBus::default(),
             providers: Providers::default(),
             totals: Totals::default(),
+            lag: Lag::default(),
             messages: add(r, "messages", "Messages accepted"),
             refused: add(r, "refused", "Messages refused at the intake"),
             attempts: add(r, "attempts", "Calls to providers"),
@@ -111,6 +115,11 @@ impl Metrics {
             deliveries: add(r, "deliveries", "Deliveries in each state"),
             dead_letters: add(r, "dead_letters", "Dead letters by reason"),
             oldest_seconds: add(r, "oldest_pending_seconds", "Age of the oldest pending delivery"),
+            lag_seconds: add(
+                r,
+                "lag_seconds",
+                "How late deliveries were taken up because this server was busy, the most of the last 10 s",
+            ),
             in_flight: add(r, "in_flight", "Calls in progress"),
             connections: add(r, "connections", "Connections to providers"),
             accounts: AccountMetrics::new(r),
@@ -221,6 +230,7 @@ impl Metrics {
         }
         self.held.set(gauge(counts.held));
         self.oldest_seconds.set(oldest.unwrap_or_default().as_secs_f64());
+        self.lag_seconds.set(self.lag.seconds());
         self.in_flight.set(gauge(pool.in_flight as u64));
         self.connections.set(gauge(pool.connections as u64));
         self.accounts.update(accounts);

@@ -3,6 +3,7 @@
 mod accounts;
 mod events;
 mod labels;
+mod lag;
 pub mod log;
 mod metrics;
 mod observer;

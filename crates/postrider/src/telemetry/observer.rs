@@ -14,6 +14,10 @@ use super::rates::count;
 use super::{EventBody, Metrics};
 
 impl Observer for Metrics {
+    fn taken_up(&self, late: Duration) {
+        self.lag.note(late);
+    }
+
     fn attempted(
         &self,
         lane: &LaneKey,

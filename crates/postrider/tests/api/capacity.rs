@@ -89,6 +89,7 @@ async fn metrics_tell_how_full_it_is_and_what_was_refused_for_it() {
     let bytes = answer.into_body().collect().await.unwrap().to_bytes();
     let text = String::from_utf8_lossy(&bytes);
     for line in [
+        "postrider_lag_seconds 0",
         "postrider_capacity_used_deliveries 2",
         "postrider_capacity_deliveries 20000000",
         "postrider_refused_total{outcome=\"tenant_full\"} 1",

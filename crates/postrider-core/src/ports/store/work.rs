@@ -102,6 +102,8 @@ pub struct LeasedDelivery {
     pub target: Arc<Target>,
     pub hash: AddressHash,
     pub address_since: Option<Timestamp>,
+    /// When it became due.
+    pub due_at: Timestamp,
     /// Attempts so far that count.
     pub attempts: u32,
     /// Attempts so far, all of them.
