@@ -172,6 +172,7 @@ impl LeasedRow {
             target: self.target.clone(),
             hash: self.hash,
             address_since: self.address_since,
+            due_at: self.progress.due,
             attempts: self.progress.attempts,
             tries: self.progress.tries,
             last_delay: self.progress.last_delay,
