@@ -7,7 +7,7 @@ use postrider_core::ports::store::{DeliveryFilter, Ledger, Selection};
 
 use super::sql::prelude::*;
 use crate::embedded::EmbeddedStore;
-use crate::embedded::ledger::{LedgerRows, range, read_page};
+use crate::embedded::ledger_page::{LedgerRows, range, read_page};
 use crate::embedded::operator::CHUNK;
 use crate::embedded::shared::StoreShared;
 

@@ -21,6 +21,7 @@ mod intake;
 mod journal;
 mod journal_holders;
 mod ledger;
+mod ledger_page;
 mod operator;
 mod problems;
 mod queue;
