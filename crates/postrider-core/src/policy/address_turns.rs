@@ -93,7 +93,7 @@ mod tests {
     const ROOM: SlowRoom = SlowRoom { long: 128, apart: 64, is_alone: false };
 
     fn sick() -> SickCallRoom {
-        SickCalls::default().room(NOW)
+        SickCalls::default().room(1, NOW)
     }
 
     /// How many of 100 calls to an address with so many overdue ones may go.

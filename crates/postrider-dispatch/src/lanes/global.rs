@@ -22,6 +22,8 @@ pub(super) struct GlobalCalls {
     apart: Mutex<HeldApart>,
     waiting: WaitingLanes,
     waiting_apart: WaitingLanes,
+    /// Told first, because places are kept for them.
+    waiting_urgent: WaitingLanes,
 }
 
 /// Which of our places a lane waits for.
@@ -144,23 +146,32 @@ impl GlobalCalls {
     }
 
     /// A lane finds no place; it is told when one may be free.
-    pub(super) fn wait(&self, places: OwnPlaces, tenant: u64, lane: Arc<LaneKey>) {
-        match places {
-            OwnPlaces::Any => self.waiting.join(tenant, lane),
-            OwnPlaces::Apart => self.waiting_apart.join(tenant, lane),
-        }
+    pub(super) fn wait(
+        &self,
+        places: OwnPlaces,
+        tenant: u64,
+        lane: Arc<LaneKey>,
+        priority: Priority,
+    ) {
+        let queue = match places {
+            _ if priority == Priority::High => &self.waiting_urgent,
+            OwnPlaces::Any => &self.waiting,
+            OwnPlaces::Apart => &self.waiting_apart,
+        };
+        queue.join(tenant, lane);
     }
 
     /// A lane has found a place.
     pub(super) fn found(&self, lane: &Arc<LaneKey>) {
-        self.waiting.leave(lane);
-        self.waiting_apart.leave(lane);
+        let queues = [&self.waiting, &self.waiting_apart, &self.waiting_urgent];
+        queues.into_iter().for_each(|queue| queue.leave(lane));
     }
 
     /// The lanes that are told that a call ended.
     pub(super) fn told(&self, was_apart: bool) -> impl Iterator<Item = Arc<LaneKey>> {
+        let urgent = self.waiting_urgent.next(TOLD);
         let apart = if was_apart { self.waiting_apart.next(TOLD) } else { Vec::new() };
-        self.waiting.next(TOLD).into_iter().chain(apart)
+        urgent.into_iter().chain(self.waiting.next(TOLD)).chain(apart)
     }
 
     /// A call of a tenant to an origin (numbers that stand for them) begins.

@@ -144,7 +144,7 @@ impl Lanes {
         if let (Err(LaneRefusal { state, .. }), Some(places)) = (&admitted, own_wait)
             && state.gate() == Some(Gate::Concurrency)
         {
-            self.global.wait(places, provider::number(&lane.tenant), lane.clone());
+            self.global.wait(places, provider::number(&lane.tenant), lane.clone(), priority);
         }
         let (calls, epochs) = admitted?;
         self.global.found(lane);
@@ -176,7 +176,7 @@ impl Lanes {
         if gates.known_trouble(tenant).is_none() && !gates.places.has_overdue(number) {
             return Vec::new();
         }
-        let sick = gates.sick_calls.room(now);
+        let sick = gates.sick_calls.room(number, now);
         let own = gates.known_trouble(tenant);
         let long_places = gates.long_places(now);
         let all = self.policies.now().limits.concurrency;
@@ -190,7 +190,7 @@ impl Lanes {
         let rests =
             targets.map(|target| turns.rest(target, overdue(target), self.random.next())).collect();
         let sick = turns.sick;
-        gates.sick_calls.take(sick, now);
+        gates.sick_calls.take(number, sick, now);
         rests
     }
 

@@ -29,6 +29,24 @@ pub(super) fn draw_busy(seed: u64) -> HarmPlan {
     plan
 }
 
+/// The same with addresses that break while all others do, too, and stay broken: nobody can tell them from the others
+/// until these are well again.
+pub(super) fn draw_hidden(seed: u64) -> HarmPlan {
+    let mut rng = draw(seed, "hidden world", 0);
+    let size = WorldSize::draw_busy(&mut rng);
+    let mut plan = HarmPlan::new(seed, size, draw_streams(seed, size), 4_096);
+    let near = plan.arrivals[rng.index(plan.arrivals.len())].clone();
+    let outage = SickPart::draw_outage(&mut rng, &near, size.length_ms);
+    let mut bad =
+        some_addresses(&mut rng, &near, size.length_ms, SHARE_MAX, SickKind::draw_failure);
+    if let SickTime::Between(from, to) = outage.when {
+        bad.when = SickTime::From(rng.within(from as u64, to as u64) as i64);
+    }
+    plan.add_sick_part(outage);
+    plan.add_sick_part(bad);
+    plan
+}
+
 /// Most messages go to the first origin: all the time, in bursts, and urgent ones beside them.
 fn draw_streams(seed: u64, size: WorldSize) -> Vec<Arrival> {
     let mut rng = draw(seed, "busy streams", 0);

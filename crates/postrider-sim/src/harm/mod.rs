@@ -6,6 +6,7 @@ mod blind;
 mod bounds;
 mod busy;
 mod draw;
+mod full;
 mod invariants;
 mod network;
 mod plan;

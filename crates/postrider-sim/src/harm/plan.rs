@@ -7,8 +7,9 @@ use postrider_dispatch::DispatchLimits;
 use postrider_testkit::sick_level::SickGround;
 
 use super::blind;
-use super::busy::draw_busy;
+use super::busy::{draw_busy, draw_hidden};
 use super::draw::draw;
+use super::full::draw_full;
 use super::sick::SickPart;
 use super::traffic::{Arrival, WorldSize, draw_arrivals};
 use crate::rng::SimRng;
@@ -52,13 +53,21 @@ pub(crate) enum HarmRunKind {
     SomeSick,
 }
 
-/// One world of so many is a busy one.
+/// Of so many worlds, one is full and one has hidden trouble ...
+const RARE_EVERY: u64 = 16;
+/// ... and of the others, one of so many is a busy one.
 const BUSY_EVERY: u64 = 4;
+const QUICK_MS: (f64, f64) = (5.0, 20.0);
 /// So much of a world's traffic stays healthy at the least.
 const HEALTHY_SHARE_MIN: f64 = 0.15;
 
 impl HarmPlan {
     pub(crate) fn draw(seed: u64) -> Self {
+        match draw(seed, "rare kind of world", 0).below(RARE_EVERY) {
+            0 => return draw_full(seed),
+            1 => return draw_hidden(seed),
+            _ => {}
+        }
         match draw(seed, "kind of world", 0).below(BUSY_EVERY) {
             0 => draw_busy(seed),
             _ => Self::draw_wide(seed),
@@ -146,8 +155,12 @@ impl HarmPlan {
 
     pub(crate) fn origin(&self, origin: u32) -> OriginPlan {
         let mut rng = draw(self.seed, "origin", origin.into());
+        let (from, to) = match self.size.quick == Some(origin) {
+            true => QUICK_MS,
+            false => self.size.median_ms,
+        };
         OriginPlan {
-            median_ms: rng.log_uniform(self.size.median_ms.0, self.size.median_ms.1),
+            median_ms: rng.log_uniform(from, to),
             sigma: rng.unit() * 0.5,
             http1: rng.chance(0.5),
         }

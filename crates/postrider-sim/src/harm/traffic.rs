@@ -73,6 +73,8 @@ pub(crate) struct WorldSize {
     pub median_ms: (f64, f64),
     /// Calls at once to one origin, where the operator set fewer than usual.
     pub per_origin: Option<usize>,
+    /// An origin that answers at once, whatever is usual.
+    pub quick: Option<u32>,
 }
 
 const MEDIAN_MS: (f64, f64) = (1.0, 100.0);
@@ -88,6 +90,7 @@ impl WorldSize {
             length_ms: rng.within(60_000, 120_000) as i64,
             median_ms: MEDIAN_MS,
             per_origin: None,
+            quick: None,
         }
     }
 
@@ -101,6 +104,7 @@ impl WorldSize {
             length_ms: rng.within(45_000, 70_000) as i64,
             median_ms: (20.0, 100.0),
             per_origin: rng.chance(0.5).then(|| rng.log_uniform(32.0, 64.0) as usize),
+            quick: None,
         }
     }
 
@@ -114,6 +118,7 @@ impl WorldSize {
             length_ms: rng.within(60_000, 90_000) as i64,
             median_ms: MEDIAN_MS,
             per_origin: None,
+            quick: None,
         }
     }
 }

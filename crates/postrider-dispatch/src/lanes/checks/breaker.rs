@@ -8,7 +8,7 @@ use postrider_core::{Gate, LaneState, Signal, TenantId, Timestamp};
 
 use super::{LaneCheck, LaneContext, held_by};
 use crate::lanes::call::{BreakerScope, CallEffect, CallResult, LaneEvent};
-use crate::lanes::provider::{BreakerEpochs, ProviderGates, TenantTrouble};
+use crate::lanes::provider::{BreakerEpochs, ProviderGates, TenantTrouble, number};
 use crate::lanes::report::GateVerdict;
 
 /// How soon a lane that is held to its successes asks again.
@@ -104,7 +104,7 @@ impl LaneCheck for BreakerCheck {
         }
         let was_sick = |own: &TenantTrouble| own.health.addresses.is_sick(call.target);
         if signal == Signal::Well && gates.known_trouble(tenant).is_some_and(was_sick) {
-            gates.sick_calls.succeeded(now);
+            gates.sick_calls.succeeded(number(tenant), now);
         }
         let is_trouble = signal.is_failure() && !call.unopened || signal == Signal::Busy;
         let of_tenant = gates.tenant(tenant, now);

@@ -31,6 +31,7 @@ fn plan(kind: SickKind, when: SickTime) -> HarmPlan {
             length_ms: 90_000,
             median_ms: (1.0, 100.0),
             per_origin: None,
+            quick: None,
         },
         arrivals: (0..1_800).map(arrival).collect(),
         sick: vec![part],
