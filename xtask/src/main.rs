@@ -1,6 +1,7 @@
-//! Development tasks: `cargo xtask test`, `channels`, `deny`, `prove`, `fresh`. Builds nothing that ships.
+//! Development tasks: `cargo xtask test`, `channels`, `conformance`, `deny`, `prove`, `fresh`. Ships nothing.
 
 mod channels;
+mod conformance;
 mod deny;
 mod fresh;
 mod prove;
@@ -13,6 +14,7 @@ use std::process::ExitCode;
 const HELP: &str = "\
 cargo xtask test             formatting, lints and every test; CI runs the same
 cargo xtask channels         write docs/channels.md: every answer of every provider, and its test
+cargo xtask conformance      run the suite of all stores: which engine keeps which promise
 cargo xtask deny             licences, sources, bans and known vulnerabilities of the dependencies
 cargo xtask prove NAME       one of the longer proofs; `cargo xtask prove list` names them
 cargo xtask fresh            clone into an empty folder and run the README's two commands
@@ -24,6 +26,7 @@ fn main() -> ExitCode {
     let result = match args.as_slice() {
         ["test"] => test::run(),
         ["channels", rest @ ..] => channels::run(rest),
+        ["conformance"] => conformance::run(),
         ["deny"] => deny::run(),
         ["prove", name, rest @ ..] => prove::run(name, rest),
         ["fresh"] => fresh::run(),

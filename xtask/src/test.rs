@@ -6,24 +6,11 @@ use anyhow::Result;
 
 use crate::{channels, shell, tools};
 
-const STEPS: [&[&str]; 6] = [
+const STEPS: [&[&str]; 4] = [
     &["cargo", "fmt", "--all", "--check"],
     &["cargo", "clippy", "--workspace", "--all-targets", "--", "-D", "warnings"],
     &["cargo", "test", "--workspace"],
     &["cargo", "test", "-p", "postrider-channels", "--features", "smpp", "smpp"],
-    &[
-        "cargo",
-        "clippy",
-        "-p",
-        "postrider-store",
-        "--all-targets",
-        "--features",
-        "postgres",
-        "--",
-        "-D",
-        "warnings",
-    ],
-    &["cargo", "test", "-p", "postrider-store", "--features", "postgres", "postgres"],
 ];
 
 pub(crate) fn run() -> Result<()> {

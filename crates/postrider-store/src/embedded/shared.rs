@@ -183,6 +183,7 @@ impl StoreShared {
         }
         let journal = journal_of(&self.database).metadata();
         StoreHealth {
+            engine: None,
             journal_bytes: journal.map_or(0, |meta| meta.len()),
             quarantined: self.index().quarantined() as u64,
             problems: self.problems.all(),

@@ -138,7 +138,7 @@ impl Ledger for PostgresStore {
     }
 
     fn check_health(&self) -> StoreHealth {
-        StoreHealth::default()
+        self.shared.health()
     }
 }
 

@@ -4,6 +4,7 @@
 mod accept_batch;
 mod clock;
 mod documents;
+mod durability;
 mod failure;
 mod holders;
 mod intake;
@@ -53,6 +54,7 @@ use session::{PgSession, SessionPool};
 use shared::PgShared;
 use value::{PgId, get};
 
+pub use durability::{DurabilityGap, PostgresReport, PostgresSettings, examine};
 pub use options::PostgresOptions;
 
 /// Requests to accept that wait for their turn.
@@ -105,6 +107,7 @@ impl PostgresStore {
             documents: DocumentSignal::new(DocumentVersion(newest as u64)),
             notes_to_tell: Notify::new(),
             is_reached: AtomicBool::new(true),
+            settings: Mutex::default(),
         });
         shared.refresh().await?;
         prune::make_partitions(&shared).await?;

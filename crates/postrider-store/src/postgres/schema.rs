@@ -45,7 +45,7 @@ pub(super) async fn set_up(session: &mut PgSession, schema: &str) -> PgResult<()
 }
 
 /// 0 if there is none.
-async fn found_layout(session: &mut PgSession, schema: &str) -> PgResult<u32> {
+pub(super) async fn found_layout(session: &mut PgSession, schema: &str) -> PgResult<u32> {
     let exists = "SELECT to_regclass($1::text || '.meta') IS NOT NULL AS found";
     let found = session.first(exists, &[&schema]).await?;
     if !found.map(|row| get::<bool>(&row, "found")).transpose()?.unwrap_or(false) {

@@ -6,12 +6,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use postrider_core::ports::store::{DocumentVersion, StoreError, StoreResult};
+use postrider_core::ports::store::{
+    DocumentVersion, EngineStatus, StoreError, StoreHealth, StoreProblem, StoreResult,
+};
 use postrider_core::{Clock, TenantId};
 use tokio::sync::Notify;
 use tokio_postgres::AsyncMessage;
 
 use super::clock::ServerTime;
+use super::durability::{PostgresSettings, settings};
 use super::failure::PgResult;
 use super::lanes::KnownLaneTable;
 use super::load::{LoadChange, PendingLoad};
@@ -44,6 +47,15 @@ pub(super) struct PgShared {
     pub(super) notes_to_tell: Notify,
     /// Whether the server answered last.
     pub(super) is_reached: AtomicBool,
+    /// The server's settings as they were last, and the problems that they are, each since when.
+    pub(super) settings: Mutex<KnownSettings>,
+}
+
+/// What is known of the server's settings.
+#[derive(Default)]
+pub(super) struct KnownSettings {
+    engine: Option<EngineStatus>,
+    problems: Vec<StoreProblem>,
 }
 
 impl PgShared {
@@ -107,6 +119,8 @@ impl PgShared {
             let newest: i64 = get(&row, "newest")?;
             self.documents.changed(DocumentVersion(newest as u64));
         }
+        let settings = settings(&mut session).await?;
+        self.note_settings(settings);
         for attempt in 1..=QUIET_TRIES {
             let question = self.load.begin_question();
             let mut loads: HashMap<TenantId, LoadChange> = HashMap::new();
@@ -121,6 +135,31 @@ impl PgShared {
             tokio::time::sleep(Duration::from_millis(3)).await;
         }
         Ok(())
+    }
+
+    fn note_settings(&self, settings: PostgresSettings) {
+        let now = self.clock.now();
+        let mut known = self.settings.lock().unwrap_or_else(PoisonError::into_inner);
+        let gaps = settings.gaps();
+        known.problems.retain(|problem| gaps.iter().any(|gap| gap.code == problem.code));
+        for gap in gaps {
+            if !known.problems.iter().any(|problem| problem.code == gap.code) {
+                tracing::warn!(code = gap.code, "{}", gap.what);
+                let what = format!("{}; {}", gap.what, gap.remedy);
+                known.problems.push(StoreProblem { code: gap.code, since: now, what });
+            }
+        }
+        known.engine = Some(settings.status());
+    }
+
+    /// What is wrong while the store goes on.
+    pub(super) fn health(&self) -> StoreHealth {
+        let known = self.settings.lock().unwrap_or_else(PoisonError::into_inner);
+        StoreHealth {
+            engine: known.engine.clone(),
+            problems: known.problems.clone(),
+            ..StoreHealth::default()
+        }
     }
 
     fn channel(&self) -> String {

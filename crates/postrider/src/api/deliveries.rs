@@ -124,7 +124,8 @@ pub(crate) async fn explanation(
         address_rest: app.lanes.address_rest(&key, delivery.address_hash),
         shortage: shortage.as_deref(),
         class: class.as_ref(),
-        server_sends: app.config().server.role.sends(),
+        // Another server may send what a shared store has.
+        server_sends: app.config().server.role.sends() || app.config().store.is_shared(),
         now: app.clock.now(),
     })))
 }

@@ -31,6 +31,7 @@ pub(crate) async fn accept(
     headers: HeaderMap,
     RawJson(body): RawJson,
 ) -> ApiResult<Response> {
+    app.refuse_if_worker()?;
     let traceparent = headers.get("traceparent").and_then(|v| v.to_str().ok());
     let submission = Submission {
         body,

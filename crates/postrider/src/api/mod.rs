@@ -119,6 +119,15 @@ impl ApiState {
         self.dispatcher.get().is_some_and(|status| !status.is_running())
     }
 
+    /// A worker sends and shows, and leaves accepting to other servers.
+    fn refuse_if_worker(&self) -> Result<(), Problem> {
+        if self.config().server.role.accepts() {
+            return Ok(());
+        }
+        let detail = "this server only sends (server.role = \"worker\"); use one with the role \"api\" or \"all\"";
+        Err(Problem::new(503, "not_accepting", "This server accepts no messages", detail))
+    }
+
     fn is_draining(&self) -> bool {
         *self.draining.borrow()
     }

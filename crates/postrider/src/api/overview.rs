@@ -48,6 +48,9 @@ pub(crate) struct ServerStats {
     pub journal_bytes: u64,
     /// Deliveries set aside in this run because they cannot be read or settled.
     pub quarantined: u64,
+    /// The engine of the store, if it is a server of its own, and what its settings promise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub engine: Option<EngineBody>,
     /// When the last backup was taken.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backup_at: Option<Time>,
@@ -57,6 +60,15 @@ pub(crate) struct ServerStats {
     pub rates: RatesBody,
     /// Since the start.
     pub totals: TotalsBody,
+}
+
+/// The engine of a store.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct EngineBody {
+    /// Such as `PostgreSQL 15.4`.
+    pub name: String,
+    /// What an acknowledged message survives.
+    pub promise: String,
 }
 
 /// Something in the store that an operator should look at.
@@ -145,6 +157,9 @@ async fn server_stats(app: &SharedState) -> ApiResult<ServerStats> {
         connections: pool.connections as u64,
         journal_bytes: health.journal_bytes,
         quarantined: health.quarantined,
+        engine: health
+            .engine
+            .map(|engine| EngineBody { name: engine.name, promise: engine.promise }),
         backup_at: health.backup_at.map(Into::into),
         problems: health.problems.into_iter().map(problem).collect(),
         rates: app.metrics.totals.rates(),

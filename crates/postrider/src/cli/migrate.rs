@@ -1,12 +1,15 @@
 //! `migrate-store`: moves everything from one store to another.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow};
 use postrider_core::Clock as _;
-use postrider_core::ports::store::{Ledger as _, Store as _};
-use postrider_store::migrate::{self, MigrationPhase, MigrationProgress, MigrationReport};
+use postrider_core::ports::store::Store;
+use postrider_store::migrate::{
+    self, MigratableStore, MigrationPhase, MigrationProgress, MigrationReport,
+};
 use postrider_store::{EmbeddedStore, FolderReport, SteadyClock, StoreOptions};
 
 use super::data_folder::record_bar;
@@ -15,6 +18,7 @@ use super::prelude::*;
 #[derive(Debug, Clone, Args)]
 #[command(after_help = "Examples:
   postrider migrate-store --from /var/lib/postrider --to /mnt/new/postrider
+  postrider migrate-store --from /var/lib/postrider --to postgres://postrider@db.example/postrider
   postrider migrate-store --from /var/lib/postrider --reopen
 
 Stop the server first. Messages, deliveries with their history, addresses, keys, settings and idempotency keys
@@ -22,13 +26,14 @@ are moved with their ids, and nothing is held. The old store is only read. At th
 and counts and checksums are compared. If the migration is interrupted, run the same command again: it goes on.
 A server refuses the new store until the migration is complete, and the old one from its beginning on, because
 both would send the same messages. --reopen gives the old one back.
-A store is a data folder, so far; this is also a way to write one anew without its free pages.
+A store is a data folder or the URL of a PostgreSQL database, whose password is in PGPASSWORD. From folder to folder,
+this is also a way to write a store anew without its free pages.
 Exit codes: 0 moved and compared, 1 it failed, 2 wrong usage.")]
 pub(super) struct MigrateArgs {
-    /// The old store: a data folder.
+    /// The old store: a data folder, or a postgres:// URL.
     #[arg(long, value_name = "STORE")]
     from: String,
-    /// The new store: a data folder that is new or empty, or has a part of the same migration.
+    /// The new store: a data folder or a postgres:// URL. It is new or empty, or has a part of the same migration.
     #[arg(long, value_name = "STORE", required_unless_present = "reopen")]
     to: Option<String>,
     /// Let the old store be used again. What the new one sent since is sent again.
@@ -40,26 +45,30 @@ pub(super) struct MigrateArgs {
 }
 
 pub(super) async fn run(args: MigrateArgs) -> CliResult {
-    let from = folder_of(&args.from)?;
-    if !FolderReport::of(&from).exists || !from.join("postrider.db").is_file() {
+    let from = StorePlace::parse(&args.from)?;
+    if let StorePlace::Folder(folder) = &from
+        && (!FolderReport::of(folder).exists || !folder.join("postrider.db").is_file())
+    {
         let text =
-            format!("there is no store in {}; name the right folder with --from", from.display());
+            format!("there is no store in {}; name the right folder with --from", folder.display());
         return Err(CliError::Other(anyhow!(text)));
     }
-    let Some(to) = args.to.as_deref().map(folder_of).transpose()? else {
+    let Some(to) = args.to.as_deref().map(StorePlace::parse).transpose()? else {
         return reopen(&from, args.json).await;
     };
-    if is_same(&from, &to) {
-        return Err(CliError::Usage("--from and --to name the same folder".to_owned()));
+    if from.is_same(&to) {
+        return Err(CliError::Usage("--from and --to name the same store".to_owned()));
     }
-    let old = open(&from).await?;
-    check_new_folder(&to)?;
-    let new = open(&to).await?;
+    let old = from.open().await?;
+    if let StorePlace::Folder(folder) = &to {
+        check_new_folder(folder)?;
+    }
+    let new = to.open().await?;
     let counts = old.counts(None).await.context("the old store cannot be read")?;
     let about = counts.messages + counts.states.values().sum::<u64>();
     let (bar, mut last) = (record_bar("copying"), None);
     let now = SteadyClock::of_system().now();
-    let name = to.display().to_string();
+    let name = to.to_string();
     let mut show = |progress: MigrationProgress| {
         if last != Some(progress.phase) {
             bar.set_length(about);
@@ -71,17 +80,17 @@ pub(super) async fn run(args: MigrateArgs) -> CliResult {
         }
         bar.set_position(progress.records.min(about));
     };
-    let done = migrate::migrate(&old, &new, &name, now, &mut show).await;
+    let done = migrate::migrate(&*old, &*new, &name, now, &mut show).await;
     bar.finish_and_clear();
     new.close().await;
     old.close().await;
     let report = done.context("the store cannot be moved")?;
-    output::print(&if args.json { as_json(&report).to_string() } else { as_text(&report, &to) })
+    output::print(&if args.json { as_json(&report).to_string() } else { as_text(&report, &name) })
 }
 
-async fn reopen(from: &Path, json: bool) -> CliResult {
-    let store = open(from).await?;
-    let reopened = migrate::reopen(&store).await.context("the store cannot be given back")?;
+async fn reopen(from: &StorePlace, json: bool) -> CliResult {
+    let store = from.open().await?;
+    let reopened = migrate::reopen(&*store).await.context("the store cannot be given back")?;
     store.close().await;
     output::print(&match (json, reopened) {
         (true, _) => json!({"reopened": reopened}).to_string(),
@@ -90,20 +99,86 @@ async fn reopen(from: &Path, json: bool) -> CliResult {
     })
 }
 
-/// A folder, or the URL of a store in one.
-fn folder_of(store: &str) -> Result<PathBuf, CliError> {
-    let folder = store.strip_prefix("embedded:").unwrap_or(store);
-    if folder.contains("://") || folder.starts_with("memory:") || folder.is_empty() {
-        let text =
-            format!("{store:?} is no store that this version can move: it moves data folders");
-        return Err(CliError::Usage(text));
-    }
-    Ok(folder.into())
+/// A store that can be moved.
+trait MovableStore: Store + MigratableStore {}
+
+impl<T: Store + MigratableStore> MovableStore for T {}
+
+/// Where a store is.
+enum StorePlace {
+    Folder(PathBuf),
+    /// A URL of PostgreSQL.
+    Postgres(String),
 }
 
-fn is_same(from: &Path, to: &Path) -> bool {
-    let (from, to) = (std::fs::canonicalize(from), std::fs::canonicalize(to));
-    from.is_ok_and(|from| to.is_ok_and(|to| from == to))
+impl StorePlace {
+    fn parse(store: &str) -> Result<Self, CliError> {
+        if store.starts_with("postgres://") || store.starts_with("postgresql://") {
+            return Ok(Self::Postgres(store.to_owned()));
+        }
+        let folder = store.strip_prefix("embedded:").unwrap_or(store);
+        if folder.contains("://") || folder.starts_with("memory:") || folder.is_empty() {
+            let text = format!(
+                "{store:?} is no store that this version can move: it moves data folders and PostgreSQL"
+            );
+            return Err(CliError::Usage(text));
+        }
+        Ok(Self::Folder(folder.into()))
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Folder(from), Self::Folder(to)) => {
+                let (from, to) = (std::fs::canonicalize(from), std::fs::canonicalize(to));
+                from.is_ok_and(|from| to.is_ok_and(|to| from == to))
+            }
+            (Self::Postgres(from), Self::Postgres(to)) => from == to,
+            _ => false,
+        }
+    }
+
+    async fn open(&self) -> Result<Box<dyn MovableStore>, CliError> {
+        match self {
+            Self::Folder(folder) => {
+                let (data, clock) = (folder.clone(), Arc::new(SteadyClock::of_system()));
+                let open = move || EmbeddedStore::open(&data, clock, StoreOptions::default());
+                let opened =
+                    tokio::task::spawn_blocking(open).await.context("the store did not open")?;
+                let opened = opened
+                    .with_context(|| format!("cannot open the store in {}", folder.display()))?;
+                Ok(Box::new(opened))
+            }
+            Self::Postgres(url) => open_postgres(url).await,
+        }
+    }
+}
+
+/// Without a password, which a URL may have.
+impl fmt::Display for StorePlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Folder(folder) => write!(f, "{}", folder.display()),
+            Self::Postgres(url) => {
+                let rest = url.split_once("://").map_or("", |(_, rest)| rest);
+                let place = rest.rsplit_once('@').map_or(rest, |(_, place)| place);
+                write!(f, "postgres://{}", place.split('?').next().unwrap_or_default())
+            }
+        }
+    }
+}
+
+#[cfg(feature = "postgres")]
+async fn open_postgres(url: &str) -> Result<Box<dyn MovableStore>, CliError> {
+    let options = postrider_store::PostgresOptions::parse(url);
+    let options = options.map_err(|error| CliError::Usage(error.to_string()))?;
+    let name = options.shown();
+    let opened = postrider_store::PostgresStore::open(options).await;
+    Ok(Box::new(opened.with_context(|| format!("cannot open the store at {name}"))?))
+}
+
+#[cfg(not(feature = "postgres"))]
+async fn open_postgres(_: &str) -> Result<Box<dyn MovableStore>, CliError> {
+    Err(CliError::Usage("this program was built without PostgreSQL".to_owned()))
 }
 
 /// Files of others would become a part of the data folder.
@@ -120,13 +195,6 @@ fn check_new_folder(to: &Path) -> CliResult {
     Ok(())
 }
 
-async fn open(folder: &Path) -> Result<EmbeddedStore, CliError> {
-    let (data, clock) = (folder.to_owned(), Arc::new(SteadyClock::of_system()));
-    let open = move || EmbeddedStore::open(&data, clock, StoreOptions::default());
-    let opened = tokio::task::spawn_blocking(open).await.context("the store did not open")?;
-    Ok(opened.with_context(|| format!("cannot open the store in {}", folder.display()))?)
-}
-
 fn as_json(report: &MigrationReport) -> Value {
     let totals = report.totals.all().map(|(kind, total)| {
         let total = json!({"count": total.count, "checksum": format!("{:032x}", total.checksum)});
@@ -135,7 +203,7 @@ fn as_json(report: &MigrationReport) -> Value {
     json!({"resumed": report.resumed, "records": totals.collect::<Map<_, _>>()})
 }
 
-fn as_text(report: &MigrationReport, to: &Path) -> String {
+fn as_text(report: &MigrationReport, to: &str) -> String {
     let mut text = String::new();
     if report.resumed {
         text += "went on with an interrupted migration\n";
@@ -144,5 +212,5 @@ fn as_text(report: &MigrationReport, to: &Path) -> String {
         text +=
             &format!("{:<17} {:>12}  checksum {:032x}\n", kind.name(), total.count, total.checksum);
     }
-    format!("{text}moved to {}; counts and checksums are the same in both", to.display())
+    format!("{text}moved to {to}; counts and checksums are the same in both")
 }

@@ -15,6 +15,7 @@ use crate::{serve, telemetry};
 #[command(after_help = "Examples:
   postrider serve
   postrider serve --data /var/lib/postrider --listen 0.0.0.0:8080
+  PGPASSWORD=… postrider serve --store postgres://postrider@db.example/postrider --role worker
   POSTRIDER_ADMIN_KEY=a-secret-of-yours postrider serve --config /etc/postrider.toml
 
 The first start creates the data folder (0700), an admin key (printed once), a VAPID key pair and a
@@ -31,10 +32,10 @@ pub(super) struct ServeArgs {
     /// Where to listen [default: 127.0.0.1:8080].
     #[arg(long, value_name = "ADDR")]
     listen: Option<SocketAddr>,
-    /// The store: embedded: (in the data folder) or memory: [default: embedded:].
+    /// The store: embedded: (in the data folder), postgres://user@host/database or memory: [default: embedded:].
     #[arg(long, value_name = "URL")]
     store: Option<String>,
-    /// all, or api: accept and show messages, but send nothing [default: all].
+    /// all; api: accept and show messages, but send nothing; worker: send, but accept nothing [default: all].
     #[arg(long)]
     role: Option<ServerRole>,
 }

@@ -77,6 +77,9 @@ fn screen(status: &Value) -> String {
     if stats["held"].as_u64().is_some_and(|held| held > 0) {
         text += &format!("held       {} from a backup, until they are released\n", number("/held"));
     }
+    if stats["engine"].is_object() {
+        text += &format!("store      {}: {}\n", number("/engine/name"), number("/engine/promise"));
+    }
     if stats["backup_at"].is_string() {
         text += &format!("backup     {}\n", number("/backup_at"));
     }

@@ -167,6 +167,7 @@ impl Config {
         self.server.validate()?;
         self.admin.validate()?;
         self.store.validate()?;
+        self.server.validate_role(&self.store)?;
         for channel in self.channels.iter() {
             let checked = channel.check().and_then(|()| channel.limits().check());
             checked.map_err(|wrong| ConfigError::in_section(channel.kind().name(), wrong))?;
@@ -303,10 +304,22 @@ mod tests {
 
     #[test]
     fn a_role_that_does_not_exist_is_refused_with_the_reason() {
-        let error = parse("[server]\nrole = \"worker\"").unwrap_err().to_string();
+        let error = parse("[server]\nrole = \"boss\"").unwrap_err().to_string();
         assert!(error.contains("line 2, column 8"), "{error}");
-        let hint = "\"worker\" is not a role: use \"all\", or \"api\"";
-        assert!(error.contains(hint) && error.contains("only one process"), "{error}");
+        assert!(error.contains("\"boss\" is not a role: use \"all\", \"api\""), "{error}");
+        let error = parse("[server]\nrole = \"worker\"").unwrap_err().to_string();
+        assert!(error.contains("only one process can use"), "{error}");
+        let shared = "[server]\nrole = \"worker\"\n[store]\nurl = \"postgres://ann@db/mail\"";
+        assert!(parse(shared).unwrap().server.role.sends());
+    }
+
+    #[test]
+    fn the_url_of_a_store_has_no_password() {
+        let error = parse("[store]\nurl = \"postgres://ann:secret@db/mail\"").unwrap_err();
+        let error = error.to_string();
+        assert!(error.contains("store.password") && !error.contains("secret@"), "{error}");
+        let error = parse("[store]\nurl = \"mysql://db/mail\"").unwrap_err().to_string();
+        assert!(error.contains("store.url") && error.contains("mysql"), "{error}");
     }
 
     #[test]

@@ -30,8 +30,6 @@ pub use watch::CredentialMonitor;
 const PRUNE_EVERY: Duration = Duration::from_secs(3600);
 /// Fewer old deliveries than these wait for the next hour.
 const PRUNED_MIN: u64 = 1_000;
-/// The name of this worker: alone, it takes its own work back after a restart.
-const NODE: &str = "alone";
 /// How long a shutdown waits for open requests.
 const REQUESTS_AT_END: Duration = Duration::from_secs(5);
 
@@ -138,7 +136,7 @@ async fn start_all(
     let mut dispatcher = None;
     let mut consumer = None;
     if config.server.role.sends() {
-        let own = store.consumer(NODE).await?;
+        let own = store.consumer(&parts::node_name(&config, listening.addr.port())).await?;
         let started = Dispatcher::start(DispatcherConfig {
             consumer: own.clone(),
             channels: built.into_iter().map(|built| built.channel).collect(),
@@ -155,7 +153,7 @@ async fn start_all(
         new_admin_key,
         chores: vec![
             tokio::spawn(sample_rates(app.clone())),
-            tokio::spawn(prune(app.clone(), consumer)),
+            tokio::spawn(prune(app.clone(), consumer, config.store.is_shared())),
             tokio::spawn(watch.run()),
             tokio::spawn(DocumentFollower::new(app.clone(), followed).run()),
         ],
@@ -226,12 +224,12 @@ async fn sample_rates(app: SharedState) {
     }
 }
 
-/// Of several workers, the one that leads does it. A server that sends nothing has its store alone.
-async fn prune(app: SharedState, consumer: Option<Arc<dyn Consumer>>) {
+/// Of several workers, the one that leads does it. A server that sends nothing does it only if it has its store alone.
+async fn prune(app: SharedState, consumer: Option<Arc<dyn Consumer>>, is_shared: bool) {
     let mut every_hour = tokio::time::interval(PRUNE_EVERY);
     loop {
         every_hour.tick().await;
-        if consumer.as_ref().is_some_and(|consumer| !consumer.leads()) {
+        if consumer.as_ref().map_or(is_shared, |consumer| !consumer.leads()) {
             continue;
         }
         let retention = {

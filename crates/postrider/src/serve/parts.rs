@@ -10,13 +10,16 @@ use postrider_channels::settings::{ChannelLimits, rate};
 use postrider_channels::{CurrentAnswerTable, Pool, PoolConfig, Wiring};
 use postrider_core::policy::classify::AnswerTable;
 use postrider_core::policy::limiter::Rate;
-use postrider_core::ports::store::Store;
+use postrider_core::ports::store::{Ledger as _, Store};
 use postrider_core::{ChannelKind, Clock, TenantId};
 use postrider_dispatch::{DispatchLimits, Policy};
 use postrider_store::{EmbeddedStore, MemoryStore, StoreFailure, StoreOptions, migrate};
 
 use crate::config::Config;
 use crate::config::sections::TenantSection;
+
+/// The name of a worker that has its store alone: it takes its own work back after a restart.
+const ALONE: &str = "alone";
 
 /// The store, and what says that it cannot go on.
 pub(super) async fn open_store(
@@ -26,6 +29,9 @@ pub(super) async fn open_store(
     if config.store.url == "memory:" {
         tracing::warn!("the store is in memory: nothing survives the end of this process");
         return Ok((Arc::new(MemoryStore::new(clock)), None));
+    }
+    if config.store.is_shared() {
+        return Ok((open_shared(config).await?, None));
     }
     let data = config.store.data.clone();
     let open = move || EmbeddedStore::open(&data, clock, StoreOptions::default());
@@ -37,6 +43,51 @@ pub(super) async fn open_store(
         .with_context(|| format!("cannot use the store in {name}"))?;
     let failure = store.failure();
     Ok((Arc::new(store), Some(failure)))
+}
+
+/// A store that several servers share.
+#[cfg(feature = "postgres")]
+async fn open_shared(config: &Config) -> anyhow::Result<Arc<dyn Store>> {
+    let options = postgres_options(&config.store).await?;
+    let name = options.shown();
+    let store = postrider_store::PostgresStore::open(options).await;
+    let store = store.with_context(|| format!("cannot open the store in PostgreSQL ({name})"))?;
+    migrate::check_usable(&store)
+        .await
+        .with_context(|| format!("cannot use the store in PostgreSQL ({name})"))?;
+    if let Some(engine) = store.check_health().engine {
+        tracing::info!(engine = engine.name, at = name, "{}", engine.promise);
+    }
+    Ok(Arc::new(store))
+}
+
+#[cfg(not(feature = "postgres"))]
+async fn open_shared(_: &Config) -> anyhow::Result<Arc<dyn Store>> {
+    anyhow::bail!("this program was built without PostgreSQL (the cargo feature postgres)")
+}
+
+/// Where the store is, with the password that the configuration refers to.
+#[cfg(feature = "postgres")]
+pub(crate) async fn postgres_options(
+    section: &crate::config::sections::StoreSection,
+) -> anyhow::Result<postrider_store::PostgresOptions> {
+    let options = postrider_store::PostgresOptions::parse(&section.url)?;
+    let Some(password) = section.password.clone() else { return Ok(options) };
+    let password = tokio::task::spawn_blocking(move || password.read()).await?;
+    let password = password.map_err(|why| anyhow::anyhow!("store.password: {why}"))?;
+    Ok(options.with_password(&password))
+}
+
+/// The name of this server among those that share a store.
+pub(super) fn node_name(config: &Config, port: u16) -> String {
+    if !config.store.is_shared() {
+        return ALONE.to_owned();
+    }
+    config.server.node.clone().unwrap_or_else(|| {
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
+        let host = host.or_else(|| std::env::var("HOSTNAME").ok()).unwrap_or_default();
+        format!("{}:{port}", host.trim())
+    })
 }
 
 pub(super) fn pool(config: &Config) -> anyhow::Result<Pool> {

@@ -44,6 +44,7 @@ pub(crate) async fn batch(
     access: SendAccess,
     request: Request,
 ) -> ApiResult<Response> {
+    app.refuse_if_worker()?;
     require_type(request.headers(), &TYPES)?;
     if request.headers().contains_key("idempotency-key") {
         let allowed = "an idempotency_key in each line: one key cannot stand for many messages";

@@ -17,10 +17,12 @@ use crate::serve::parts::network;
 const FREE_FAIL: u64 = 100 << 20;
 const FREE_WARN: u64 = 1 << 30;
 
-pub(super) async fn examine(config: &Config, report: &mut DoctorReport) {
+pub(super) async fn examine(config: &Config, offline: bool, report: &mut DoctorReport) {
     if config.store.url == "memory:" {
         let found = "the store is in memory: nothing survives the end of the process";
         report.add(Finding::warn("data", found, "leave store.url out to keep it on disk"));
+    } else if config.store.is_shared() {
+        examine_shared(config, offline, report).await;
     } else {
         let look = FolderReport::of(&config.store.data);
         let name = config.store.data.display().to_string();
@@ -37,6 +39,20 @@ pub(super) async fn examine(config: &Config, report: &mut DoctorReport) {
     let (files, connections) = (raise_descriptor_limit(), network(config).connections_that_fit());
     report.add(judge_connections(connections, config.dispatch.concurrency, files));
     judge_network(&config.network).into_iter().for_each(|finding| report.add(finding));
+}
+
+#[cfg(feature = "postgres")]
+async fn examine_shared(config: &Config, offline: bool, report: &mut DoctorReport) {
+    match offline {
+        true => report.add(Finding::skipped("store", "PostgreSQL is not asked offline")),
+        false => super::shared_store::examine(config, report).await,
+    }
+}
+
+#[cfg(not(feature = "postgres"))]
+async fn examine_shared(_: &Config, _: bool, report: &mut DoctorReport) {
+    let found = "this program was built without PostgreSQL";
+    report.add(Finding::fail("store", found, "build it with the cargo feature postgres"));
 }
 
 pub(super) fn judge_config(read: Result<&Config, &ConfigError>) -> Finding {

@@ -4,6 +4,8 @@
 mod clock;
 mod environment;
 mod report;
+#[cfg(feature = "postgres")]
+mod shared_store;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -38,6 +40,9 @@ pub(super) struct DoctorArgs {
     /// The data folder [default: ./postrider-data].
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
+    /// The store [default: embedded:, in the data folder].
+    #[arg(long, value_name = "URL")]
+    store: Option<String>,
     /// Only this account of the configuration, and no other check.
     #[arg(long, value_name = "NAME")]
     account: Option<String>,
@@ -74,6 +79,10 @@ impl DoctorArgs {
         if let Some(data) = &self.data {
             config.store.data.clone_from(data);
         }
+        if let Some(url) = &self.store {
+            config.store.url.clone_from(url);
+        }
+        config.check()?;
         Ok(config)
     }
 }
@@ -99,7 +108,7 @@ async fn examine(args: &DoctorArgs) -> Result<DoctorReport, CliError> {
     }
     if args.account.is_none() {
         report.add(environment::judge_config(Ok(&config)));
-        environment::examine(&config, &mut report).await;
+        environment::examine(&config, args.offline, &mut report).await;
     }
     let timeout = Duration::from_secs(args.timeout);
     match AccountsToCheck::open(&config, Arc::new(SystemClock), timeout).await {

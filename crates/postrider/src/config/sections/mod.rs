@@ -11,6 +11,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use clap::ValueEnum;
+use postrider_channels::accounts::SecretRef;
 use postrider_channels::settings::{SecretText, SectionInfo};
 use postrider_channels::{registry, section};
 use serde::{Deserialize, Serialize};
@@ -58,8 +59,12 @@ section! {
         batch_idle_timeout_s: u64 = 60,
         /// Connections beyond this many wait to be taken.
         connections_max: usize = 4096,
-        /// "all", or "api": accept and show, but dispatch nothing until the next start as "all".
+        /// "all"; "api": accept and show, but send nothing; or "worker": send and show, but accept nothing. A
+        /// store in PostgreSQL has several servers with any of these.
         role: ServerRole = ServerRole::All,
+        /// The name of this server among those that share a store. After a restart, the same name takes its work
+        /// back at once, so no two servers have the same. Default: the host's name and the port.
+        node: Option<String> = None,
         /// Serve /metrics without a key. It names the providers' hosts.
         metrics_public: bool = true,
     }
@@ -72,6 +77,8 @@ pub enum ServerRole {
     All,
     /// Accepts and shows, but sends nothing.
     Api,
+    /// Sends and shows, but accepts nothing.
+    Worker,
 }
 
 impl TryFrom<String> for ServerRole {
@@ -80,8 +87,8 @@ impl TryFrom<String> for ServerRole {
     fn try_from(text: String) -> Result<Self, String> {
         Self::from_str(&text, false).map_err(|_| {
             format!(
-                "{text:?} is not a role: use \"all\", or \"api\" to accept messages without sending them. \
-                 There is no \"worker\", because only one process can use a store of this version"
+                "{text:?} is not a role: use \"all\", \"api\" to accept messages without sending them, or \
+                 \"worker\" to send without accepting"
             )
         })
     }
@@ -89,7 +96,11 @@ impl TryFrom<String> for ServerRole {
 
 impl ServerRole {
     pub fn sends(self) -> bool {
-        self == Self::All
+        self != Self::Api
+    }
+
+    pub fn accepts(self) -> bool {
+        self != Self::Worker
     }
 }
 
@@ -107,8 +118,12 @@ section! {
     StoreSection as "store" {
         /// The data folder, made with mode 0700 if missing.
         data: PathBuf = PathBuf::from("./postrider-data"),
-        /// "embedded:" (in the data folder) or "memory:" (nothing survives: for tests only).
+        /// "embedded:" (in the data folder), "postgres://user@host:5432/database" (shared by several servers;
+        /// docs/postgres.md lists its parameters) or "memory:" (nothing survives: for tests only).
         url: String = "embedded:".to_owned(),
+        /// The password of the database: env:NAME, file:PATH or command:PROGRAM ARGUMENTS, never the password
+        /// itself. Without one, PGPASSWORD.
+        password: Option<SecretRef> = None,
     }
 }
 
@@ -164,6 +179,17 @@ impl ServerSection {
     }
 }
 
+impl ServerSection {
+    pub(super) fn validate_role(&self, store: &StoreSection) -> Result<(), ConfigError> {
+        check(
+            self.role != ServerRole::Worker || store.is_shared(),
+            "server.role",
+            "\"worker\"",
+            "\"all\" or \"api\": only one process can use a store in a folder; a store in PostgreSQL has workers",
+        )
+    }
+}
+
 impl AdminSection {
     pub(super) fn validate(&self) -> Result<(), ConfigError> {
         let long_enough = self.key.as_ref().is_none_or(|key| key.reveal().len() >= 16);
@@ -172,12 +198,23 @@ impl AdminSection {
 }
 
 impl StoreSection {
+    /// Whether several servers can use it.
+    pub fn is_shared(&self) -> bool {
+        self.url.starts_with("postgres://") || self.url.starts_with("postgresql://")
+    }
+
     pub(super) fn validate(&self) -> Result<(), ConfigError> {
+        let scheme = self.url.split_once("://").map_or(self.url.as_str(), |(scheme, _)| scheme);
+        let is_known = matches!(self.url.as_str(), "embedded:" | "memory:");
+        let allowed = "\"embedded:\", \"postgres://user@host:5432/database\" or \"memory:\"";
+        check(is_known || self.is_shared(), "store.url", format!("{scheme:?}"), allowed)?;
+        let user = self.url.split_once("://").and_then(|(_, rest)| rest.split_once('@'));
+        let has_password = user.is_some_and(|(user, _)| user.contains(':') && !user.contains('/'));
         check(
-            matches!(self.url.as_str(), "embedded:" | "memory:"),
+            !has_password,
             "store.url",
-            format!("{:?}", self.url.split_once("://").map_or(self.url.as_str(), |(s, _)| s)),
-            "\"embedded:\" or \"memory:\"; this version has no other engine",
+            "(a URL with a password)",
+            "a URL without one; name the password with store.password or PGPASSWORD",
         )
     }
 }
