@@ -315,10 +315,11 @@ impl Leaser {
             context.observer.taken_up(now.since(first.due_at.max(turn.free_since)));
         }
         if permit.probes() {
-            let served = permit.served();
+            let (served, tried) = permit.probed();
             let others = keep_best(&mut leased, asked, |probe| ProbeTraits {
                 address: probe.hash,
                 is_served: served.contains(probe.hash.number()),
+                is_tried: tried.contains(&probe.hash.number()),
                 tries: probe.tries,
             });
             for other in others {

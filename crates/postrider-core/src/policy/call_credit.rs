@@ -5,6 +5,8 @@ use crate::model::time::Timestamp;
 
 /// What can be saved up.
 const MOST: f64 = 30.0;
+/// What there is after an outage: whether it is over is to be seen.
+const AFTER_OUTAGE: f64 = 4.0;
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CallCredit {
@@ -19,8 +21,17 @@ impl Default for CallCredit {
 }
 
 impl CallCredit {
-    pub(super) fn left(&self, now: Timestamp) -> usize {
-        self.at(now) as usize
+    pub(super) fn after_outage(now: Timestamp) -> Self {
+        Self { left: AFTER_OUTAGE, at: now }
+    }
+
+    /// In whole calls.
+    pub(super) fn left(&self, now: Timestamp) -> f64 {
+        self.at(now).floor()
+    }
+
+    pub(super) fn is_full(&self, now: Timestamp) -> bool {
+        self.at(now) >= MOST
     }
 
     /// A call pays for itself and for another one.
@@ -54,6 +65,6 @@ mod tests {
         let mut credit = CallCredit::default();
         (0..1_000).for_each(|_| credit.failed(NOW));
         let after = |s| credit.left(NOW + Duration::from_secs(s));
-        assert_eq!([0, 1, 5, 3_600].map(after), [0, 1, 5, 30]);
+        assert_eq!([0, 1, 5, 3_600].map(after), [0.0, 1.0, 5.0, 30.0]);
     }
 }

@@ -40,6 +40,9 @@ const IGNORED_FOR: Duration = Duration::from_secs(60);
 /// A round trip that nobody has seen yet, and the shortest that is believed.
 const UNKNOWN_MS: f64 = 100.0;
 const SHORTEST: Duration = Duration::from_millis(5);
+/// So many calls, over so long, none of which ended within the usual time: the origin stands still.
+const STALLED_CALLS: u32 = 24;
+const STALLED_FOR: Duration = Duration::from_secs(1);
 /// How far one answer moves the estimate of the 75th percentile.
 const P75_STEP: f64 = 0.05;
 const LONG_MIN_MS: f64 = 250.0;
@@ -70,6 +73,9 @@ pub struct CallLimit {
     p75_ms: f64,
     latency: LatencySign,
     refusals: RefusalSign,
+    /// When a call last ended within the usual time, and the calls that began since then.
+    brisk_at: Timestamp,
+    begun: u32,
 }
 
 /// What one round trip tells.
@@ -95,6 +101,8 @@ impl CallLimit {
             p75_ms: 0.0,
             latency: LatencySign::new(),
             refusals: RefusalSign::new(),
+            brisk_at: Timestamp::default(),
+            begun: 0,
         }
     }
 
@@ -151,6 +159,9 @@ impl CallLimit {
         in_flight: usize,
         now: Timestamp,
     ) -> CallToken {
+        if !apart {
+            self.count_begun(now);
+        }
         let half_used = self.is_half_used(in_flight);
         let cohort = if apart { 0 } else { self.latency.cohort.start(target, half_used, now) };
         if !apart {
@@ -174,6 +185,9 @@ impl CallLimit {
         if token.apart {
             return;
         }
+        if u128::from(latency_ms) < self.long_after().as_millis() {
+            (self.brisk_at, self.begun) = (now, 0);
+        }
         if self.round.began == Timestamp::default() || now < self.round.began {
             self.round.began = now;
         }
@@ -188,15 +202,28 @@ impl CallLimit {
         {
             self.heed_latency(cohort, now);
         }
-        if well {
-            self.grow_while_doubling(in_flight, now);
-        }
         if well || signal.is_too_much() {
             self.count_answer(token, !well, latency_ms, now);
+            if well || self.refusals.are_of_some() {
+                self.grow_while_doubling(in_flight, now);
+            }
         }
         if now.since(self.round.began) >= self.round_trip() {
             self.end_round(now);
         }
+    }
+
+    /// Whether no call ends within the usual time any more: then it is not some calls that take long.
+    pub fn is_stalled(&self, now: Timestamp) -> bool {
+        let standing = now.since(self.brisk_at);
+        self.begun >= STALLED_CALLS && standing >= STALLED_FOR + self.long_after()
+    }
+
+    fn count_begun(&mut self, now: Timestamp) {
+        if self.begun == 0 {
+            self.brisk_at = now;
+        }
+        self.begun = self.begun.saturating_add(1);
     }
 
     fn is_half_used(&self, in_flight: usize) -> bool {
@@ -261,11 +288,11 @@ impl CallLimit {
         if !settled || !signs.sample.count(token.target, refused, now) {
             return;
         }
-        signs.spent.add(refused, latency_ms, now);
+        signs.spent.add(refused, latency_ms, token.under_way, now);
         signs.refused_tenants.note(token.tenant, refused, now);
         signs.levels.note(token.under_way as usize, refused, now);
         if refused {
-            let few = signs.spent.well_at_once(self.limit) * FEW;
+            let few = (signs.spent.well_at_once(self.limit) * FEW).max(1.0);
             if signs.levels.depend_on_calls(few, now) == Some(false) {
                 self.forgive_refusals(now);
             } else if signs.is_refused(is_doubling, now) {
@@ -303,7 +330,8 @@ impl CallLimit {
         }
         let (of, addresses) = self.refusals.sample.addresses();
         let patience = self.growth.patience_after_refusal(self.limit);
-        self.cut(well_at_once.round().min(self.limit - 1.0).max(self.limit * CUT_REFUSALS), now);
+        let to = self.limit * (1.0 - self.refusals.spent.refused_share());
+        self.cut(to.round().min(self.limit - 1.0).max(self.limit * CUT_REFUSALS), now);
         self.growth.patience = patience;
         self.reason = LimitReason::Refused { addresses, of };
     }
@@ -353,6 +381,12 @@ impl CallLimit {
         self.limit < self.growth.doubling_until.min(self.ceiling)
     }
 
+    /// The origin queues calls or stands still, and it is not known that fewer calls would not change that.
+    fn is_slowed(&self, now: Timestamp) -> bool {
+        let ignored = is_within(self.latency.ignored_at, IGNORED_FOR, now);
+        !ignored && (self.latency.queueing > 0 || self.is_stalled(now))
+    }
+
     /// Refusals say that there are too many calls; how many too many is known a little later.
     fn is_refused(&self, now: Timestamp) -> bool {
         !is_within(self.refusals.ignored_at, IGNORED_FOR, now)
@@ -362,11 +396,9 @@ impl CallLimit {
     /// While the limit doubles, each call that goes well makes room for one more: it doubles per round trip, and
     /// calls that take long do not hold it up.
     fn grow_while_doubling(&mut self, in_flight: usize, now: Timestamp) {
-        let is_queueing =
-            self.latency.queueing > 0 && !is_within(self.latency.ignored_at, IGNORED_FOR, now);
         if self.is_doubling()
             && self.is_half_used(in_flight)
-            && !is_queueing
+            && !self.is_slowed(now)
             && !self.is_refused(now)
         {
             self.limit = (self.limit + 1.0).min(self.growth.doubling_until).min(self.ceiling);

@@ -13,10 +13,8 @@ use crate::policy::fairness::places;
 /// Long calls of one origin: at least so many, and as many as brisk ones. An origin that may have fewer
 /// calls than this at all has no places beside them.
 const LONG_MIN: usize = 128;
-/// The same where most calls take long: then it is the origin that is slow.
-const LONG_MIN_SLOW: usize = 16;
-/// So many calls tell whether most take long; older ones count half.
-const JUDGED: u32 = 32;
+/// The same where no call ends within the usual time: then it is the origin.
+const LONG_STALLED: usize = 8;
 /// The least ceiling of an origin that has long places.
 const CEILING_MIN: usize = 32;
 
@@ -34,9 +32,6 @@ pub struct CallPlaces {
     /// Those of them that are not urgent.
     others: usize,
     long: usize,
-    /// Calls that went well: those that took long, and the others.
-    well_long: u32,
-    well_brisk: u32,
     /// Calls that take long, by tenant and by its address: overdue ones and those to slow addresses.
     overdue: HashMap<u64, usize>,
     overdue_all: usize,
@@ -89,10 +84,10 @@ impl CallPlaces {
     }
 
     /// How many long calls the origin may have beside `limit` brisk ones, if it may have `ceiling` of these.
-    pub fn long_places(&self, limit: usize, ceiling: usize) -> usize {
-        match self.well_long > self.well_brisk && self.well_long >= JUDGED / 2 {
+    pub fn long_places(limit: usize, ceiling: usize, is_stalled: bool) -> usize {
+        match is_stalled {
             _ if ceiling < CEILING_MIN => 0,
-            true => limit.max(LONG_MIN_SLOW),
+            true => LONG_STALLED,
             false => limit.max(LONG_MIN),
         }
     }
@@ -122,9 +117,9 @@ impl CallPlaces {
         self.overdue_at.get(&(tenant, target)).copied().unwrap_or(0)
     }
 
-    /// Whether a tenant has calls that take long.
-    pub fn has_overdue(&self, tenant: u64) -> bool {
-        self.overdue.contains_key(&tenant)
+    /// How many calls of a tenant take long.
+    pub fn overdue_of(&self, tenant: u64) -> usize {
+        self.overdue.get(&tenant).copied().unwrap_or(0)
     }
 
     /// A call of a tenant to an address begins (numbers that stand for them), `apart` if its length is
@@ -220,18 +215,6 @@ impl CallPlaces {
         overdue
     }
 
-    /// A call went well that took long, or did not.
-    pub fn count_well(&mut self, long: bool) {
-        match long {
-            true => self.well_long += 1,
-            false => self.well_brisk += 1,
-        }
-        if self.well_long + self.well_brisk >= 2 * JUDGED {
-            self.well_long /= 2;
-            self.well_brisk /= 2;
-        }
-    }
-
     /// When the next brisk call becomes a long one, if it lasts.
     pub fn next_long(&self, long_after: Duration, long_places: usize) -> Option<Timestamp> {
         let nth = usize::try_from(self.looked.checked_sub(self.first)?).ok()?;
@@ -307,18 +290,8 @@ mod tests {
 
     #[test]
     fn an_origin_that_may_have_few_calls_has_no_long_ones_beside_them() {
-        let places = CallPlaces::default();
-        let long = |limit, ceiling| places.long_places(limit, ceiling);
+        let long = |limit, ceiling| CallPlaces::long_places(limit, ceiling, false);
         assert_eq!((long(5, 5), long(8, 64), long(200, 256)), (0, LONG_MIN, 200));
-    }
-
-    #[test]
-    fn an_origin_where_most_calls_take_long_has_fewer_long_places() {
-        for (slow, long) in [(3, LONG_MIN), (7, LONG_MIN_SLOW)] {
-            let mut places = CallPlaces::default();
-            (0..100).for_each(|n| places.count_well(n % 10 < slow));
-            assert_eq!(places.long_places(8, 64), long, "{slow} of ten take long");
-        }
     }
 
     #[test]

@@ -10,9 +10,9 @@ use crate::policy::refused_tenants::RefusedTenants;
 /// This many refused calls of a sample of 64, from so many addresses, are no noise: more than 5 %.
 const REFUSED_MIN: usize = 4;
 const REFUSING_MIN: usize = 3;
-/// While the limit doubles, one of so many, of this many answers at least: if it was too much already, the next
-/// doubling shows it more clearly.
-const REFUSED_SURE: usize = 4;
+/// While the limit doubles, this share of so many answers at least: if it was too much already, the next doubling
+/// shows it more clearly.
+const REFUSED_SURE: f64 = 2.0 / 3.0;
 const ANSWERS_SURE: usize = 16;
 /// So many calls have to go well before the time spent in calls is compared.
 const WELL_JUDGED: u32 = 48;
@@ -56,6 +56,9 @@ pub(super) struct TimeSpent {
     well: u32,
     well_ms: f64,
     refused_ms: f64,
+    /// Calls that ended, and how many were under way when each began, all together.
+    ended: f64,
+    under_way: f64,
     began: Option<Timestamp>,
 }
 
@@ -75,8 +78,10 @@ impl TimeSpent {
         self.began.map_or(Duration::ZERO, |began| now.since(began))
     }
 
-    pub(super) fn add(&mut self, refused: bool, latency_ms: u32, now: Timestamp) {
+    pub(super) fn add(&mut self, refused: bool, latency_ms: u32, under_way: u32, now: Timestamp) {
         self.began.get_or_insert(now);
+        self.ended += 1.0;
+        self.under_way += f64::from(under_way);
         // A call shorter than the clock's step takes half a step on the average.
         let ms = f64::from(latency_ms) + 0.5;
         if refused {
@@ -89,12 +94,14 @@ impl TimeSpent {
             self.well /= 2;
             self.well_ms /= 2.0;
             self.refused_ms /= 2.0;
+            self.ended /= 2.0;
+            self.under_way /= 2.0;
         }
     }
 
-    /// How many of so many calls went well at once, on the average.
+    /// How many of the calls under way went well at once, on the average.
     pub(super) fn well_at_once(&self, limit: f64) -> f64 {
-        limit * (1.0 - self.refused_share())
+        (self.under_way / self.ended).min(limit) * (1.0 - self.refused_share())
     }
 
     /// The share of the time in calls that were refused.
@@ -141,11 +148,16 @@ impl RefusalSign {
         }
     }
 
+    /// Less than half of the calls are refused: that may be about single addresses.
+    pub(super) fn are_of_some(&self) -> bool {
+        2 * self.sample.refused() < self.sample.answers()
+    }
+
     /// Enough addresses refuse, and more than one tenant's where two are active.
     pub(super) fn is_refused(&self, is_doubling: bool, now: Timestamp) -> bool {
         let addresses_min = REFUSING_MIN.min(self.sample.addresses_in_use());
         let (answers, refused) = (self.sample.answers(), self.sample.refused());
-        let is_sure = answers >= ANSWERS_SURE && refused * REFUSED_SURE >= answers;
+        let is_sure = answers >= ANSWERS_SURE && refused as f64 >= answers as f64 * REFUSED_SURE;
         refused >= REFUSED_MIN
             && (is_sure || !is_doubling)
             && self.sample.addresses().1 >= addresses_min

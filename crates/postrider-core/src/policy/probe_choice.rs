@@ -6,20 +6,22 @@ pub struct ProbeTraits<A> {
     pub address: A,
     /// The address worked before.
     pub is_served: bool,
+    /// It was tried lately, in vain.
+    pub is_tried: bool,
     /// How often it was tried.
     pub tries: u32,
 }
 
-/// Keeps up to `most`: those to addresses that worked before, then first attempts, then retries, each to another
-/// address. Returns the others.
+/// Keeps up to `most`: those to addresses that worked before, of these those that were not tried lately, then first
+/// attempts, then retries, each to another address. Returns the others.
 pub fn keep_best<T, A: PartialEq>(
     due: &mut Vec<T>,
     most: usize,
     probe: impl Fn(&T) -> ProbeTraits<A>,
 ) -> Vec<T> {
     due.sort_by_key(|one| {
-        let ProbeTraits { is_served, tries, .. } = probe(one);
-        (!is_served, tries)
+        let ProbeTraits { is_served, is_tried, tries, .. } = probe(one);
+        (!is_served, is_tried, tries)
     });
     let mut seen = Vec::with_capacity(most);
     let others = due.extract_if(.., |one| {
@@ -38,7 +40,14 @@ mod tests {
     use super::*;
 
     fn probe(&(tries, address): &(u32, char)) -> ProbeTraits<char> {
-        ProbeTraits { address, is_served: address == 'e', tries }
+        ProbeTraits { address, is_served: "ef".contains(address), is_tried: address == 'f', tries }
+    }
+
+    #[test]
+    fn addresses_that_were_tried_lately_come_last() {
+        let mut due = vec![(0, 'f'), (1, 'e'), (0, 'a')];
+        keep_best(&mut due, 2, probe);
+        assert_eq!(due, [(1, 'e'), (0, 'f')], "of those that worked before");
     }
 
     #[test]

@@ -15,6 +15,12 @@ impl ServedAddresses {
         self.0[word] & bit != 0
     }
 
+    /// Whether another address worked.
+    pub(super) fn has_other(mut self, target: u64) -> bool {
+        self.remove(target);
+        self.0 != [0; WORDS]
+    }
+
     pub(super) fn add(&mut self, target: u64) {
         let (word, bit) = place(target);
         self.0[word] |= bit;

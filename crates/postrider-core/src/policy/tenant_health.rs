@@ -25,6 +25,12 @@ const FAILED_MIN: u32 = 20;
 const IN_A_ROW: Duration = Duration::from_secs(60);
 /// Calls that hung for so long and longer tell of another time.
 const OLD_AFTER: Duration = Duration::from_secs(30);
+/// Of the calls under way, this share will fail at the least: nobody knows better at first.
+const FAILING_MIN: f64 = 0.25;
+/// Where so much has changed that votes from before say nothing, these do.
+const LATELY: Duration = Duration::from_secs(10);
+/// Two rounds of probes.
+const PROBED: usize = 6;
 /// An address is at fault itself if so many of the others are good.
 const OTHERS_GOOD_SHARE: f64 = 0.5;
 
@@ -55,8 +61,12 @@ pub struct TenantHealth {
     failed: u32,
     failed_at: Timestamp,
     credit: CallCredit,
+    /// It was down, and not enough has succeeded since then.
+    is_recovering: bool,
     pub addresses: SickAddresses,
     pub served: ServedAddresses,
+    /// The addresses of the last probes that failed.
+    pub probed: [Option<u64>; PROBED],
 }
 
 /// The end of a call, as far as health is concerned.
@@ -80,11 +90,16 @@ impl TenantHealth {
     /// Learns from the end of a call. `random` is a random number in `0.0..1.0`.
     pub fn report(&mut self, call: &HealthCall, now: Timestamp, random: f64) {
         let failed = call.signal.is_failure();
+        if call.signal == Signal::Busy && self.addresses.is_sick(call.target) {
+            // It is no better, whatever it says.
+            self.addresses.failed(call.target, call.began, true, now, random);
+        }
         if call.unopened || !(failed || call.signal == Signal::Well) {
             return;
         }
         if !failed {
             self.credit.succeeded(now);
+            self.is_recovering &= !self.credit.is_full(now);
             self.failed = 0;
             self.votes.cast(call.target, true, now);
             self.addresses.succeeded(call.target, now);
@@ -114,14 +129,17 @@ impl TenantHealth {
         }
     }
 
-    /// Whether at least half of the addresses work, as far as any voted.
+    /// Whether at least half of the addresses work, as far as any voted: lately, if enough did.
     pub fn do_most_work(&self, now: Timestamp) -> bool {
-        do_work(self.votes.count(now))
+        let lately = self.votes.count_since(now - LATELY);
+        do_work(if lately.voters >= VOTERS_MIN { lately } else { self.votes.count(now) })
     }
 
     /// An address asked for less; `is_paced` if the provider was found to take calls at a certain pace.
     pub fn asked(&mut self, target: u64, is_paced: bool, now: Timestamp) -> Wish {
-        let others_work = do_work(self.votes.count_others(target, now));
+        let others = self.votes.count_others(target, now);
+        // Where none was called lately, what worked before still does, as far as anybody knows.
+        let others_work = do_work(others) || others.voters == 0 && self.served.has_other(target);
         match (self.addresses.asked(target, is_paced, now), others_work) {
             (true, true) => Wish::OfAddress,
             (true, false) => Wish::OfMore,
@@ -137,10 +155,11 @@ impl TenantHealth {
             return Condition::Down;
         }
         match count.bad_share() {
-            _ if count.voters < VOTERS_MIN => Condition::Well,
+            _ if count.voters < VOTERS_MIN && !self.is_recovering => Condition::Well,
             share if share >= DOWN_SHARE && count.voters >= VOTERS_SURE => Condition::Down,
             1.0 if count.voters >= VOTERS_DOWN => Condition::Down,
             share if share >= DEGRADED_SHARE => Condition::Degraded,
+            _ if self.is_recovering => Condition::Degraded,
             _ => Condition::Well,
         }
     }
@@ -149,9 +168,16 @@ impl TenantHealth {
         now.since(self.failed_at) < IN_A_ROW
     }
 
-    /// How many calls may be made now while it is degraded.
-    pub fn room(&self, now: Timestamp) -> usize {
-        self.credit.left(now)
+    /// How many calls may be made now while it is degraded and so many are under way: some of these will succeed.
+    pub fn room(&self, under_way: usize, now: Timestamp) -> usize {
+        let failing = self.votes.count(now).bad_share().max(FAILING_MIN);
+        let room = (self.credit.left(now) / failing) as usize;
+        room.saturating_sub(under_way)
+    }
+
+    /// Whether there would be room if none were under way.
+    pub fn has_credit(&self, now: Timestamp) -> bool {
+        self.credit.left(now) >= 1.0
     }
 
     pub fn votes(&self, now: Timestamp) -> VoteCount {
@@ -163,10 +189,17 @@ impl TenantHealth {
     }
 
     /// It works again: what failed before does not count any more.
-    pub fn recovered(&mut self) {
+    pub fn recovered(&mut self, now: Timestamp) {
         self.failed = 0;
         self.votes.forget_bad();
-        self.credit = CallCredit::default();
+        self.credit = CallCredit::after_outage(now);
+        self.is_recovering = true;
+    }
+
+    /// A call failed that tried whether it works again: the next ones try other addresses.
+    pub fn probe_failed(&mut self, target: u64) {
+        self.probed.rotate_right(1);
+        self.probed[0] = Some(target);
     }
 
     /// Whether nothing is remembered that is worth its memory.
@@ -257,10 +290,10 @@ mod tests {
     #[test]
     fn while_degraded_calls_are_held_to_twice_the_successes_and_one_per_second() {
         let mut health = TenantHealth::default();
-        assert_eq!(health.room(NOW), 30);
+        assert_eq!(health.room(20, NOW), 100, "a quarter of them fail");
         (0..30).for_each(|target| report(&mut health, target, Signal::Failing, false, 0));
-        assert_eq!(health.room(NOW), 0);
+        assert_eq!(health.room(0, NOW), 0);
         (0..10).for_each(|target| report(&mut health, target, Signal::Well, false, 0));
-        assert_eq!(health.room(NOW), 10);
+        assert_eq!([0, 9].map(|under_way| health.room(under_way, NOW)), [15, 6]);
     }
 }

@@ -72,6 +72,11 @@ impl Votes {
         VoteCount::of(self.0.iter().filter(others))
     }
 
+    /// The votes since then.
+    pub fn count_since(&self, since: Timestamp) -> VoteCount {
+        VoteCount::of(self.0.iter().filter(|vote| vote.at >= since))
+    }
+
     /// The votes of the others since then.
     pub fn count_others_since(&self, target: u64, since: Timestamp, now: Timestamp) -> VoteCount {
         let slot = Self::slot(target);

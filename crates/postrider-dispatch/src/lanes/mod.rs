@@ -173,7 +173,7 @@ impl Lanes {
         let now = self.clock.now();
         let mut gates = provider.gates();
         let number = provider::number(tenant);
-        if gates.known_trouble(tenant).is_none() && !gates.places.has_overdue(number) {
+        if gates.known_trouble(tenant).is_none() && gates.places.overdue_of(number) == 0 {
             return Vec::new();
         }
         let sick = gates.sick_calls.room(number, now);

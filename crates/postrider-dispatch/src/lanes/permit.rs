@@ -63,11 +63,12 @@ impl LanePermit {
         lanes.rests(&lane.tenant, provider, targets)
     }
 
-    /// The tenant's addresses that worked before.
-    pub(crate) fn served(&self) -> ServedAddresses {
+    /// The tenant's addresses that worked before, and those that were tried lately, in vain.
+    pub(crate) fn probed(&self) -> (ServedAddresses, Vec<u64>) {
         let CallPermit { provider, lane, .. } = &*self.call;
         let gates = provider.gates();
-        gates.known_trouble(&lane.tenant).map(|own| own.health.served).unwrap_or_default()
+        let Some(own) = gates.known_trouble(&lane.tenant) else { return Default::default() };
+        (own.health.served, own.health.probed.into_iter().flatten().collect())
     }
 
     /// Whether the calls try if the provider works again.

@@ -175,7 +175,8 @@ impl ProviderGates {
 
     /// How many long calls there may be beside the others.
     pub(super) fn long_places(&self, now: Timestamp) -> usize {
-        self.places.long_places(self.limit.limit(now), self.limit.ceiling())
+        let limit = &self.limit;
+        CallPlaces::long_places(limit.limit(now), limit.ceiling(), limit.is_stalled(now))
     }
 
     /// Moves calls that take long to places of their own. Returns the tenant of each.

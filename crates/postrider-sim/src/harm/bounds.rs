@@ -45,6 +45,8 @@ const HEAL_MS: i64 = 60_000;
 const FOUND_AFTER_MS: i64 = 5_000;
 const STANDING_AFTER_MS: i64 = 15_000;
 const REFUSED_AFTER_MS: i64 = 30_000;
+/// More calls than an origin takes stand there for so long: it is overloaded.
+const QUEUED_MS: i64 = 1_000;
 /// How long it is remembered that an origin is overloaded.
 const KNOWN_FOR_MS: i64 = 60_000;
 const NEVER: i64 = i64::MAX / 4;
@@ -282,9 +284,13 @@ fn most_standing(calls: &[&WireCall], part: &SickPart, slots: i64) -> i64 {
     let mut trouble = KnownTrouble::default();
     let mut is_late = vec![false; calls.len()];
     let (mut all, mut standing, mut most) = (0, 0, 0);
+    // A few calls that come together by chance are soon done: that is no overload.
+    let mut queued_since = None;
     for (at, change, nth) in changes {
+        let is_met = queued_since.is_some_and(|since| at - since >= QUEUED_MS);
+        trouble.look(is_met, at);
         all += change;
-        trouble.look(all > slots, at);
+        queued_since = if all > slots { queued_since.or(Some(at)) } else { None };
         let is_known = is_sick_for(part, FOUND_AFTER_MS, at) && trouble.lasts(FOUND_AFTER_MS, at);
         is_late[nth] |= change > 0 && is_known;
         standing += if is_late[nth] { change } else { 0 };

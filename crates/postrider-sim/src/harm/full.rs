@@ -1,5 +1,6 @@
 //! Worlds in which our own places are few and calls take their time, so that all ordinary places are in use once most
-//! origins answer more slowly. Only urgent messages to another origin are healthy: the others wait for each other.
+//! origins answer more slowly. Only urgent messages to another origin are healthy: the others wait for each other. The
+//! urgent ones are those of another tenant, or of the tenant that uses all the other places, too.
 
 use postrider_testkit::sick_level::SickLevel;
 
@@ -8,6 +9,8 @@ use super::plan::HarmPlan;
 use super::sick::{SickKind, SickPart, SickTime, SlowShape};
 use super::traffic::{ArrivalPattern, TrafficStream, WorldSize, number};
 
+/// After so long, each busy origin has answered.
+const KNOWN_MS: i64 = 3_000;
 /// The share of the places that are in use before anything is slow.
 const USED: f64 = 0.6;
 /// Beside the usual time, and less than four times it in all: such a call is no long one.
@@ -20,8 +23,9 @@ pub(super) fn draw_full(seed: u64) -> HarmPlan {
     let length_ms = rng.within(45_000, 60_000) as i64;
     let ordinary = (USED * connections as f64 * length_ms as f64 / median_ms) as u64;
     let urgent = ordinary / 4;
+    let is_one_tenant = rng.chance(0.5);
     let size = WorldSize {
-        tenants: busy + 1,
+        tenants: if is_one_tenant { 1 } else { busy + 1 },
         origins: busy + 1,
         accounts: 0,
         addresses: 1,
@@ -31,9 +35,9 @@ pub(super) fn draw_full(seed: u64) -> HarmPlan {
         per_origin: None,
         quick: Some(busy as u32),
     };
-    // Each tenant writes to one address: the first calls to slow ones, which nobody can know, are few.
+    // One address at each origin: the first calls to slow ones, which nobody can know, are few.
     let stream = |number, class| TrafficStream {
-        tenants: (number, 1),
+        tenants: (if is_one_tenant { 0 } else { number }, 1),
         origins: (number, 1),
         origin_zipf: 0.0,
         addresses: size.addresses,
@@ -47,13 +51,17 @@ pub(super) fn draw_full(seed: u64) -> HarmPlan {
     for (n, (stream, messages)) in (0..).zip(streams) {
         arrivals.extend((0..messages).map(|k| stream.arrival(seed, (n << 32) | k, length_ms)));
     }
+    // An origin that was never called before gets few calls, and so do all of these together: that is another matter.
+    for arrival in arrivals.iter_mut().filter(|arrival| arrival.class == 0) {
+        arrival.at_ms = arrival.at_ms.max(KNOWN_MS + arrival.at_ms / 10);
+    }
     number(&mut arrivals);
     let mut plan = HarmPlan::new(seed, size, arrivals, connections as usize);
     let onset = rng.within(10_000, length_ms as u64 / 3) as i64;
     let slow_ms = (median_ms * rng.log_uniform(SLOWER.0, SLOWER.1)) as u64;
-    for tenant in 0..busy as u32 {
+    for origin in 0..busy as u32 {
         plan.add_sick_part(SickPart {
-            level: SickLevel::Tenant(tenant),
+            level: SickLevel::Origin(origin),
             kind: SickKind::Slow(SlowShape::Constant(slow_ms)),
             chance: 1.0,
             when: SickTime::From(onset),

@@ -88,7 +88,7 @@ impl Oracle {
 
     fn check_concurrency(&self, call: SimCall) -> CheckResult {
         let at_once = self.rates.at_once(call.provider);
-        let long = CallPlaces::default().long_places(at_once, at_once);
+        let long = CallPlaces::long_places(at_once, at_once, false);
         let (now, most) = (self.gates[call.provider].in_flight, at_once + long);
         check(now <= most, "no more calls at once than allowed", || {
             format!("{now} to provider {}, {most} are allowed", call.provider)

@@ -16,6 +16,9 @@ const WINDOW_MS: i64 = 30_000;
 const DIFFERENCE_MAX: f64 = 1.0 / 3.0;
 /// Later than this, the machine had no time for the messages of a run in health.
 const LATE_MAX_MS: i64 = 100;
+/// Runs at the same time share the machine: what a sick one takes of it slows the others down. Up to so late, it took
+/// nothing that matters.
+const UNDISTURBED_MS: i64 = 50;
 /// A handful of deliveries is no measure of a speed.
 const FEW: usize = 5;
 
@@ -133,6 +136,13 @@ impl ComparedRuns<'_> {
             (lag as f64 > allowed)
                 .then(|| format!("{} of lag at {} in equal runs", shown_wait(lag), shown_wait(*a)))
         })
+    }
+
+    /// Why runs in health may have been slowed down by those beside them.
+    pub(super) fn disturbed(&self) -> Option<String> {
+        let (late, p99) = (self.worst(|part| part.late_p99_ms), self.worst(|part| part.p99));
+        let is_so = late.max(p99) > UNDISTURBED_MS;
+        is_so.then(|| format!("p99 {}, handed in {} late", shown_wait(p99), shown_wait(late)))
     }
 
     pub(super) fn broken(&self) -> Vec<String> {
@@ -288,5 +298,15 @@ mod tests {
         let mut runs = compared(|_, _| {});
         runs.alone.late_p99_ms = 500;
         assert!(runs.void().is_some());
+    }
+    #[test]
+    fn runs_that_were_late_in_health_may_have_been_disturbed() {
+        let mut runs = compared(|_, fate| later(fate, 500));
+        assert!(runs.disturbed().is_none(), "that a sick run is late is no excuse");
+        runs.well_again = part(|_, fate| later(fate, 60));
+        assert!(runs.disturbed().is_some());
+        let mut runs = compared(|_, _| {});
+        runs.alone.late_p99_ms = 60;
+        assert!(runs.disturbed().is_some());
     }
 }

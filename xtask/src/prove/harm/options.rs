@@ -25,6 +25,8 @@ pub(super) struct HarmProofOptions {
     binary: Option<PathBuf>,
     /// Use the existing binary of this workspace.
     pub(super) as_built: bool,
+    /// Never run two runs of a world at the same time.
+    pub(super) one_by_one: bool,
 }
 
 impl HarmProofOptions {
@@ -42,9 +44,10 @@ impl HarmProofOptions {
                 "--files" => options.files = Some(value()?.parse()?),
                 "--binary" => options.binary = Some(value()?.into()),
                 "--as-built" => options.as_built = true,
+                "--one-by-one" => options.one_by_one = true,
                 other => bail!(
                     "unknown option {other:?}; known: --seeds N, --from S, --seconds T, --only NAME, \
-                     --tls, --files N, --binary FILE, --as-built"
+                     --tls, --files N, --binary FILE, --as-built, --one-by-one"
                 ),
             }
         }

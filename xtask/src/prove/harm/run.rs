@@ -2,6 +2,7 @@
 //! nothing.
 
 use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
@@ -20,6 +21,8 @@ const PAGE: &str = "/v1/deliveries?limit=1000";
 const DEAD_STATES: [&str; 4] = ["gone", "expired", "failed", "suppressed"];
 /// Answers become final in the store so soon.
 const SETTLE: Duration = Duration::from_secs(1);
+/// Runs at the same time start one after the other, so that no two choose the same port.
+static STARTING: Mutex<()> = Mutex::new(());
 
 /// How a run is set up.
 pub(super) struct RunSetup<'a> {
@@ -63,7 +66,10 @@ impl<'a> RunSetup<'a> {
     }
 
     pub(super) fn run(&self, messages: &[DueMessage]) -> Result<FinishedRun> {
-        let fixture = HarmFixture::start(self.options, &self.faults, self.config)?;
+        let fixture = {
+            let _alone = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
+            HarmFixture::start(self.options, &self.faults, self.config)?
+        };
         let sent = send_all(&fixture, messages)?;
         let numbers: HashMap<&str, usize> =
             sent.ids.iter().enumerate().map(|(n, id)| (id.as_str(), n)).collect();

@@ -1,6 +1,9 @@
-//! Fresh worlds, one after the other, each in four runs, and the table of them.
+//! Fresh worlds, one after the other, each in four runs, and the table of them. The four runs go at the same time,
+//! each with a server and a provider of its own; where the machine has no time for that, one after the other.
 
-use anyhow::{Result, bail};
+use std::thread;
+
+use anyhow::{Context as _, Result, bail};
 
 use super::bounds::{ComparedRuns, HealthyPart};
 use super::fixture::now_ms;
@@ -52,19 +55,43 @@ pub(super) fn run(options: &HarmProofOptions) -> Result<()> {
     Ok(())
 }
 
+/// The four runs of a world: at the same time if they do not disturb each other.
 fn compare<'a>(options: &HarmProofOptions, world: &'a HarmWorld) -> Result<ComparedRuns<'a>> {
-    let run = |kind: RealRunKind| -> Result<HealthyPart> {
-        let messages = world.messages(kind);
-        let setup = RunSetup { reads_attempts: true, ..RunSetup::new(options, world.faults(kind)) };
-        let finished = setup.run(&messages)?;
-        eprintln!("   {kind:?}: handed in {} late at p99", shown_wait(finished.late_p99_ms));
-        Ok(HealthyPart::new(&messages, &finished))
-    };
+    use RealRunKind::{AllWell, HealthyAlone, SomeSick};
+    let kinds = [HealthyAlone, AllWell, AllWell, SomeSick];
+    if !options.one_by_one {
+        let runs = thread::scope(|scope| {
+            let runs = kinds.map(|kind| scope.spawn(move || run_one(options, world, kind)));
+            runs.map(|run| run.join().ok().context("a run gave up").and_then(|run| run))
+        });
+        let runs = together(world, runs)?;
+        match runs.disturbed().or_else(|| runs.void()) {
+            None => return Ok(runs),
+            Some(why) => eprintln!("   {why}: once more, one after the other"),
+        }
+    }
+    together(world, kinds.map(|kind| run_one(options, world, kind)))
+}
+
+fn run_one(
+    options: &HarmProofOptions,
+    world: &HarmWorld,
+    kind: RealRunKind,
+) -> Result<HealthyPart> {
+    let messages = world.messages(kind);
+    let setup = RunSetup { reads_attempts: true, ..RunSetup::new(options, world.faults(kind)) };
+    let finished = setup.run(&messages)?;
+    eprintln!("   {kind:?}: handed in {} late at p99", shown_wait(finished.late_p99_ms));
+    Ok(HealthyPart::new(&messages, &finished))
+}
+
+fn together(world: &HarmWorld, runs: [Result<HealthyPart>; 4]) -> Result<ComparedRuns<'_>> {
+    let [alone, well, well_again, sick] = runs;
     Ok(ComparedRuns {
-        alone: run(RealRunKind::HealthyAlone)?,
-        well: run(RealRunKind::AllWell)?,
-        well_again: run(RealRunKind::AllWell)?,
-        sick: run(RealRunKind::SomeSick)?,
+        alone: alone?,
+        well: well?,
+        well_again: well_again?,
+        sick: sick?,
         length_ms: world.length_ms(),
         since_onset: Box::new(|at| world.since_onset(at)),
     })

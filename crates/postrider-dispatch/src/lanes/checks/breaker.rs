@@ -13,6 +13,8 @@ use crate::lanes::report::GateVerdict;
 
 /// How soon a lane that is held to its successes asks again.
 const THROTTLE_PAUSE: Duration = Duration::from_secs(1);
+/// The same where calls under way may succeed and make room.
+const UNDER_WAY_PAUSE: Duration = Duration::from_millis(50);
 
 pub(super) struct BreakerCheck;
 
@@ -151,11 +153,18 @@ impl BreakerCheck {
         if lane.gates.breaker.state() == BreakerState::ForcedClosed {
             return Ok(want);
         }
+        // Of those that take long, nobody knows whether they succeed.
+        let overdue = lane.gates.places.overdue_of(number(&lane.lane.tenant));
+        let held = lane.gates.tenants.get(&lane.lane.tenant).map_or(0, |own| own.held);
+        let held = held.saturating_sub(overdue);
         let Some(own) = lane.gates.known_trouble_mut(&lane.lane.tenant) else { return Ok(want) };
-        if own.breaker.is_probing() || own.health.condition(now) != Condition::Degraded {
+        if own.breaker.is_probing() || own.health.condition(now) == Condition::Well {
             return Ok(want);
         }
-        match own.health.room(now) {
+        match own.health.room(held, now) {
+            0 if own.health.has_credit(now) => {
+                Err(LaneState::Waiting { on: Gate::Breaker, until: now + UNDER_WAY_PAUSE })
+            }
             0 => {
                 own.throttled_until = now + THROTTLE_PAUSE;
                 Err(LaneState::Waiting { on: Gate::Breaker, until: own.throttled_until })
@@ -180,9 +189,12 @@ fn learn_of_tenant(
 ) -> Option<BreakerChange> {
     let signal = call.signal_of_provider();
     own.health.report(&call.of_health(now), now, random);
+    if epochs.probes && signal.is_failure() {
+        own.health.probe_failed(call.target);
+    }
     let change = epochs.tenant.and_then(|epoch| own.breaker.report(signal, epoch, now, random));
     if change == Some(BreakerChange::Closed) {
-        own.health.recovered();
+        own.health.recovered(now);
         own.health.report(&call.of_health(now), now, random);
         own.storm.clear();
         return change;

@@ -66,9 +66,6 @@ impl LaneCheck for ConcurrencyCheck {
             gates.limit.end(token, signal, call.latency_ms, in_flight, now);
         }
         let is_long = u128::from(call.latency_ms) >= long_after && !call.unopened;
-        if call.signal == Signal::Well {
-            gates.places.count_well(is_long);
-        }
         let tenant = &lane.lane.tenant;
         gates.tenant(tenant, now).is_silent = call.signal.is_failure();
         match (is_long, gates.known_trouble_mut(tenant)) {

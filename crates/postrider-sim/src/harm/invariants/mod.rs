@@ -88,7 +88,9 @@ impl InvariantWatch {
         let is_quiet = |name: &str| self.facts.is_of_one_tenant(name);
         self.note(neighbours::event(&lane.provider, event, is_quiet));
         let again = self.state().open_breakers.opens_again(lane, event);
-        self.note(again.and_then(|scope| self.probed_in_vain(lane, scope)));
+        let broken = again.and_then(|scope| Some((scope, self.probed_in_vain(lane, scope)?)));
+        let is_no_chance = |scope| self.state().open_breakers.probed_in_vain(lane, scope);
+        self.note(broken.filter(|(scope, _)| is_no_chance(*scope)).map(|(_, broken)| broken));
     }
 
     /// The probes failed though a delivery was due that would not have.

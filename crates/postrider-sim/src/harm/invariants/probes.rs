@@ -1,5 +1,5 @@
 //! Probes can succeed: where a delivery is due that would, one of the probes does, and the breaker does not stay
-//! open for another time.
+//! open for long. Which addresses broke during the outage nobody can know: one round of probes may meet these alone.
 
 use std::collections::HashMap;
 
@@ -16,26 +16,43 @@ pub(super) const HANGING_MS: i64 = PROBE_MS + 1_000;
 /// Deliveries that are due, and when all became well for them, by the origin's name and the tenant's.
 pub(super) type HealingArrivals = HashMap<String, Vec<(String, i64, u32)>>;
 
-/// The breakers that are open: of origins, and of tenants there.
+/// So many rounds in a row may meet bad addresses alone by chance.
+const IN_VAIN_MAX: u32 = 1;
+
+/// The breakers that are open, of origins and of tenants there, and how many rounds of probes in a row failed while
+/// others would have succeeded.
 #[derive(Default)]
-pub(super) struct OpenBreakers(HashMap<(String, Option<String>), ()>);
+pub(super) struct OpenBreakers(HashMap<(String, Option<String>), u32>);
 
 impl OpenBreakers {
     /// Whether a breaker opens once more that was open already. Storms are another matter.
     pub(super) fn opens_again(&mut self, lane: &LaneKey, event: LaneEvent) -> Option<BreakerScope> {
-        let key = |scope| {
-            let tenant = (scope == BreakerScope::Tenant).then(|| lane.tenant.to_string());
-            (lane.provider.to_string(), tenant)
-        };
         match event {
-            LaneEvent::BreakerOpened { scope, .. } => self.0.insert(key(scope), ()).map(|()| scope),
+            LaneEvent::BreakerOpened { scope, .. } => {
+                let key = key(lane, scope);
+                let is_open = self.0.contains_key(&key);
+                self.0.entry(key).or_default();
+                is_open.then_some(scope)
+            }
             LaneEvent::BreakerClosed { scope } => {
-                self.0.remove(&key(scope));
+                self.0.remove(&key(lane, scope));
                 None
             }
             _ => None,
         }
     }
+
+    /// A round of probes failed though others would have succeeded. True if that is no chance any more.
+    pub(super) fn probed_in_vain(&mut self, lane: &LaneKey, scope: BreakerScope) -> bool {
+        let in_vain = self.0.entry(key(lane, scope)).or_default();
+        *in_vain += 1;
+        *in_vain > IN_VAIN_MAX
+    }
+}
+
+fn key(lane: &LaneKey, scope: BreakerScope) -> (String, Option<String>) {
+    let tenant = (scope == BreakerScope::Tenant).then(|| lane.tenant.to_string());
+    (lane.provider.to_string(), tenant)
 }
 
 /// The deliveries that were due and would have succeeded when the last probes were sent.

@@ -40,8 +40,8 @@ pub(super) const HEALTH: &[RuleChange] = &[
         "while degraded, calls are held to twice the successes",
         &[patch(
             lanes!("checks/breaker.rs"),
-            "if own.breaker.is_probing() || own.health.condition(now) != Condition::Degraded {",
-            "if now.0 > 0 || own.health.condition(now) != Condition::Degraded {",
+            "if own.breaker.is_probing() || own.health.condition(now) == Condition::Well {",
+            "if now.0 > 0 || own.health.condition(now) == Condition::Well {",
         )],
     ),
     rule(
@@ -296,6 +296,42 @@ pub(super) const HEALTH: &[RuleChange] = &[
             dispatch!("leaser.rs"),
             "is_served: served.contains(probe.hash.number()),",
             "is_served: now.0 < 0 && served.contains(probe.hash.number()),",
+        )],
+    ),
+    rule(
+        "probes-others",
+        "probes go to other addresses than those of the last two rounds",
+        &[patch(
+            dispatch!("leaser.rs"),
+            "is_tried: tried.contains(&probe.hash.number()),",
+            "is_tried: now.0 < 0 && tried.contains(&probe.hash.number()),",
+        )],
+    ),
+    rule(
+        "under-way-counts",
+        "while degraded, the calls under way count against what may be called",
+        &[patch(
+            core!("tenant_health.rs"),
+            "room.saturating_sub(under_way)",
+            "room.saturating_sub(under_way.min(0))",
+        )],
+    ),
+    rule(
+        "recovering",
+        "after an outage, a tenant is degraded until enough succeeded",
+        &[patch(
+            core!("tenant_health.rs"),
+            "self.is_recovering = true;",
+            "self.is_recovering = false;",
+        )],
+    ),
+    rule(
+        "sick-busy",
+        "a sick address that asks for less rests longer",
+        &[patch(
+            core!("tenant_health.rs"),
+            "if call.signal == Signal::Busy && self",
+            "if now.0 < 0 && call.signal == Signal::Busy && self",
         )],
     ),
     rule(

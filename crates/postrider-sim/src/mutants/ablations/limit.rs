@@ -99,8 +99,8 @@ pub(super) const LIMIT: &[RuleChange] = &[
         &[
             patch(
                 core!("call_limit.rs"),
-                "&& !is_queueing\n            && !self.is_refused(now)\n",
-                "&& !is_queueing\n",
+                "&& !self.is_slowed(now)\n            && !self.is_refused(now)\n",
+                "&& !self.is_slowed(now)\n",
             ),
             patch(
                 core!("call_limit.rs"),
@@ -111,11 +111,52 @@ pub(super) const LIMIT: &[RuleChange] = &[
     ),
     rule(
         "doubling-sure",
-        "while the limit doubles, a quarter of the calls has to be refused",
+        "while the limit doubles, two thirds of the calls have to be refused",
         &[patch(
             core!("limit_signs.rs"),
             "&& (is_sure || !is_doubling)",
             "&& (is_sure || !is_doubling || now.0 > 0)",
+        )],
+    ),
+    rule(
+        "doubling-some",
+        "while the limit doubles, calls that are refused make room, too, if they are less than half",
+        &[patch(core!("call_limit.rs"), "if well || self.refusals.are_of_some() {", "if well {")],
+    ),
+    rule(
+        "refusal-used",
+        "what goes well at once is a share of what is used of the limit",
+        &[patch(
+            core!("limit_signs.rs"),
+            "(self.under_way / self.ended).min(limit)",
+            "(self.under_way / self.ended).max(limit).min(limit)",
+        )],
+    ),
+    rule(
+        "stalled-growth",
+        "the limit does not double while no call ends in the usual time",
+        &[patch(
+            core!("call_limit.rs"),
+            "(self.latency.queueing > 0 || self.is_stalled(now))",
+            "(self.latency.queueing > 0 || now.0 < 0 && self.is_stalled(now))",
+        )],
+    ),
+    rule(
+        "wish-before",
+        "an address speaks for itself where others worked before, if none was called lately",
+        &[patch(
+            core!("tenant_health.rs"),
+            "do_work(others) || others.voters == 0 && self",
+            "do_work(others) || now.0 < 0 && others.voters == 0 && self",
+        )],
+    ),
+    rule(
+        "widen-three",
+        "and only if three first attempts get it",
+        &[patch(
+            core!("throttle.rs"),
+            "let many = tally.failed >= WIDEN_AT as u32\n            &&",
+            "let many =",
         )],
     ),
     rule(
@@ -204,6 +245,15 @@ pub(super) const LIMIT: &[RuleChange] = &[
         "pace-spare",
         "far below the learned pace, complaints are not about it",
         &[patch(core!("pace.rs"), "asked < before * SPARE &&", "asked < 0.0 &&")],
+    ),
+    rule(
+        "pace-lately",
+        "whether most addresses work is judged by the last ten seconds",
+        &[patch(
+            core!("tenant_health.rs"),
+            "if lately.voters >= VOTERS_MIN { lately }",
+            "if now.0 < 0 && lately.voters >= VOTERS_MIN { lately }",
+        )],
     ),
     rule(
         "prehistory",

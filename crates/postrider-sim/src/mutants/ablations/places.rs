@@ -80,11 +80,11 @@ pub(super) const PLACES: &[RuleChange] = &[
     ),
     rule(
         "long-few",
-        "an origin where most calls take long has fewer long places",
+        "an origin where no call ends in the usual time has eight long places",
         &[patch(
             core!("call_places.rs"),
-            "const LONG_MIN_SLOW: usize = 16;",
-            "const LONG_MIN_SLOW: usize = 128;",
+            "const LONG_STALLED: usize = 8;",
+            "const LONG_STALLED: usize = 128;",
         )],
     ),
     rule(
