@@ -35,6 +35,8 @@ pub struct RedisReport {
     pub settings: RedisSettings,
     /// What an acknowledged message survives.
     pub promise: String,
+    /// Why a store is not opened there.
+    pub refusal: Option<String>,
     /// The layout of the keys, and the one that this version knows. Absent if there are none.
     pub layout: Option<u32>,
     pub layout_known: u32,
@@ -57,7 +59,8 @@ pub async fn examine(options: RedisOptions) -> StoreResult<RedisReport> {
     let settings = settings(&link).await?;
     let layout = super::layout::found(&link).await?;
     let promise = settings.promise(link.options());
-    Ok(RedisReport { settings, promise, layout, layout_known: super::layout::LAYOUT })
+    let refusal = settings.refuse_unusable(link.options()).err().map(|error| error.to_string());
+    Ok(RedisReport { settings, promise, refusal, layout, layout_known: super::layout::LAYOUT })
 }
 
 fn line<'a>(info: &'a str, name: &str) -> Option<&'a str> {

@@ -2,6 +2,7 @@
 //! still need, by way of an outbox in the shard of the delivery, so that a crash between the two loses nothing.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::PoisonError;
 
 use futures_util::future::try_join_all;
 use postrider_core::{DeliveryId, Message, MessageId, TenantId, Timestamp};
@@ -22,6 +23,8 @@ pub(super) const NEEDS_PENDING: u8 = 7;
 pub(super) const NEEDS_DEAD: u8 = 6;
 pub(super) const NEEDS_FINAL: u8 = 4;
 pub(super) const NEEDS_NOTHING: u8 = 0;
+/// Entries of an outbox that are deleted at once.
+const TOLD_AT_ONCE: usize = 500;
 
 /// A message with its own record.
 #[derive(Debug, Clone)]
@@ -186,16 +189,43 @@ impl RedisShared {
             }
         };
         let freed = try_join_all(by_message.iter().map(tell)).await?;
-        let mut changes = ShardChanges::new(self, shard);
-        let key = changes.key(self.names.of(shard, "o"));
-        for (field, needs) in &outbox {
-            let mut change = ShardChange::default();
-            change.if_field(key, field, Some(needs)).run("HDEL", key, &[field]);
-            changes.push(change);
-        }
-        self.apply(changes).await?;
+        self.note_told(shard, outbox);
         for (message, bytes) in freed.into_iter().flatten() {
             self.note_freed(message, bytes).await?;
+        }
+        Ok(())
+    }
+
+    fn note_told(&self, shard: ShardId, outbox: Vec<(Vec<u8>, Vec<u8>)>) {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        told.entry(shard).or_default().extend(outbox);
+    }
+
+    /// What can be taken out of the outbox of a shard, some of it.
+    pub(super) fn take_told(&self, shard: ShardId) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(of) = told.get_mut(&shard) else { return Vec::new() };
+        let rest = of.split_off(of.len().min(TOLD_AT_ONCE));
+        std::mem::replace(of, rest)
+    }
+
+    /// Takes what messages were told out of the outboxes.
+    pub(super) async fn clear_told(&self) -> RedisResult<()> {
+        for shard in 0..crate::sharded::SHARDS {
+            loop {
+                let told = self.take_told(shard);
+                if told.is_empty() {
+                    break;
+                }
+                let mut changes = ShardChanges::new(self, shard);
+                let key = changes.key(self.names.of(shard, "o"));
+                for (field, needs) in &told {
+                    let mut change = ShardChange::default();
+                    change.if_field(key, field, Some(needs)).run("HDEL", key, &[field]);
+                    changes.push(change);
+                }
+                self.apply(changes).await?;
+            }
         }
         Ok(())
     }

@@ -103,6 +103,7 @@ impl RedisStore {
             key_periods: Mutex::default(),
             lease_counts: Mutex::default(),
             left_minutes: Mutex::default(),
+            told: Mutex::default(),
             marked: Mutex::default(),
         };
         if !is_given {

@@ -110,6 +110,9 @@ impl RedisOptions {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             options.set(name, value)?;
         }
+        if options.password.is_none() {
+            options.password = std::env::var("REDISCLI_AUTH").ok();
+        }
         Ok(options)
     }
 

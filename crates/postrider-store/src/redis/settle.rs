@@ -48,7 +48,7 @@ impl RedisShared {
             places.add(item, order, &mut items, &mut counts)?;
         }
         let mut packed = Packed::new();
-        packed.list(6).bytes(order.receipt.to_be_bytes()).int(period).bytes(held.nonce.to_string());
+        packed.list(7).bytes(order.receipt.to_be_bytes()).int(period).bytes(held.nonce.to_string());
         packed.list(order.ended_batches.len());
         for (_, batch) in order.ended_batches.iter() {
             packed.bytes(batch.to_string());
@@ -61,6 +61,12 @@ impl RedisShared {
                 CountHash::Bytes => COUNTS_AT + 2,
             };
             packed.list(3).int(at).bytes(field).int(by);
+        }
+        // What messages were told before is taken out of the outbox by the way.
+        let told = self.take_told(shard);
+        packed.list(told.len());
+        for (field, needs) in &told {
+            packed.list(2).bytes(field).bytes(needs);
         }
         packed.append(&items);
         let answer = self.link.call_durably(&SETTLE, &places.keys, &[&packed.into_bytes()]).await?;

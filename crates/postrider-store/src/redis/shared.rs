@@ -59,6 +59,8 @@ pub(super) struct RedisShared {
     pub(super) lease_counts: Mutex<HashMap<ShardId, i64>>,
     /// Minutes of the ledger that were pruned in part, and when something of them is over next.
     pub(super) left_minutes: Mutex<HashMap<(ShardId, i64), i64>>,
+    /// What messages were told, and is still in the outbox of a shard.
+    pub(super) told: Mutex<HashMap<ShardId, Vec<(Vec<u8>, Vec<u8>)>>>,
     /// Shards of addresses that have gone marks or strikes.
     pub(super) marked: Mutex<BTreeSet<ShardId>>,
 }
@@ -170,6 +172,7 @@ impl RedisShared {
     pub(super) async fn refresh(&self) -> RedisResult<()> {
         self.read_newest().await?;
         self.read_marks().await?;
+        self.clear_told().await?;
         self.note_settings(settings(&self.link).await?);
         for attempt in 1..=QUIET_TRIES {
             let question = self.load.begin_question();

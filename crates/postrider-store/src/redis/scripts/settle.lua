@@ -2,7 +2,7 @@
 -- Settlements in one shard: all of them or none.
 -- KEYS: holder, leases, expiry, counts, pending, bytes, queue minutes, dead minutes, ledger minutes, crashed, receipts,
 -- periods of receipts, outbox, lanes; then queue, dead and ledger of each minute, and the lanes.
-local receipt, period, nonce, ended, counts, items = unpack(cmsgpack.unpack(ARGV[1]))
+local receipt, period, nonce, ended, counts, told, items = unpack(cmsgpack.unpack(ARGV[1]))
 local before = redis.call('HGET', KEYS[11], receipt)
 if before then return cmsgpack.unpack(before) end
 if redis.call('HGET', KEYS[1], 'nonce') ~= nonce then return {0} end
@@ -71,6 +71,9 @@ for lane, l in pairs(lane_del) do
 end
 if #gone > 0 then redis.call('ZREM', KEYS[3], unpack(gone)) end
 if #ended > 0 then redis.call('HDEL', KEYS[2], unpack(ended)) end
+for _, t in ipairs(told) do
+  if redis.call('HGET', KEYS[13], t[1]) == t[2] then redis.call('HDEL', KEYS[13], t[1]) end
+end
 for _, c in ipairs(counts) do
   if redis.call('HINCRBY', KEYS[c[1]], c[2], c[3]) == 0 then redis.call('HDEL', KEYS[c[1]], c[2]) end
 end
