@@ -312,6 +312,7 @@ impl RedisShared {
     }
 
     async fn content_of(&self, shard: ShardId) -> RedisResult<ShardContent> {
+        self.heard.forget(shard);
         self.empty_outbox(shard).await?;
         let mut content = ShardContent::default();
         for lane in self.lanes_in(shard).await? {
@@ -340,9 +341,13 @@ impl RedisShared {
 
     async fn read_notes(&self, shards: &[HeldShard]) -> RedisResult<Vec<QueueNote>> {
         let read = |shard: ShardId| async move {
+            let Some(heard) = self.heard.worth_asking(shard) else { return Ok(Vec::new()) };
             let key = self.names.of(shard, "n");
             let asked = words(&[b"LRANGE", key.as_bytes(), b"0", NOTES_AT_ONCE]);
             let found = list(self.link.ask_for(Patience::None, &asked).await?)?;
+            if found.is_empty() {
+                self.heard.found_empty(shard, heard);
+            }
             found.into_iter().filter_map(bytes).map(|value| note(&value)).collect::<RedisResult<Vec<_>>>()
         };
         let notes = try_join_all(shards.iter().map(|held| read(held.shard))).await?;
@@ -494,7 +499,7 @@ impl ShardEngine for RedisShared {
 
     async fn hand_over(&self, shards: &[HeldShard]) -> StoreResult<()> {
         self.end_holding(shards).await?;
-        self.tell_of_notes();
+        self.tell_of_notes(shards.iter().map(|held| held.shard));
         Ok(())
     }
 

@@ -224,7 +224,6 @@ impl RedisShared {
         for (place, first) in repeats {
             answers[place] = answers[first].clone().map(|answer| repeat(answer, &messages[first], &messages[place]));
         }
-        self.tell_of_notes();
         let unanswered = || Err(StoreError::from(RedisFailure::damaged("a message has no answer")));
         let answers = answers.into_iter().map(|answer| answer.unwrap_or_else(unanswered));
         Ok((answers.collect(), written))
@@ -259,6 +258,7 @@ impl RedisShared {
             })
         });
         try_join_all(parts).await?;
+        self.tell_of_notes(by_shard.into_keys());
         for message in messages {
             let deliveries = message.deliveries.len() as i64;
             self.load.change(&message.tenant, LoadChange { deliveries, bytes: message.bytes });

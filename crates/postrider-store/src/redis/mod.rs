@@ -7,6 +7,7 @@ mod changes;
 mod documents;
 mod durability;
 mod failure;
+mod heard;
 mod holders;
 mod import;
 mod intake;
@@ -103,6 +104,8 @@ impl RedisStore {
             key_periods: Mutex::default(),
             lease_counts: Mutex::default(),
             left_minutes: Mutex::default(),
+            heard: Default::default(),
+            own_name: names::random_name(),
             told: Mutex::default(),
             marked: Mutex::default(),
         };

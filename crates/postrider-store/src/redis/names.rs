@@ -105,6 +105,15 @@ impl KeyNames {
     }
 }
 
+/// A name that nobody else has.
+pub(super) fn random_name() -> String {
+    let mut bytes = [0; 8];
+    if aws_lc_rs::rand::fill(&mut bytes).is_err() {
+        tracing::error!("the system gives no random numbers");
+    }
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// The shard of an idempotency key.
 pub(super) fn shard_of_key(key: &[u8; 16]) -> ShardId {
     ShardId::from(key[15]) % SHARDS

@@ -71,7 +71,7 @@ impl RedisShared {
                 }
             }
         }
-        self.tell_of_notes();
+        self.tell_of_notes(by_shard(chosen).into_keys());
         Ok(done)
     }
 

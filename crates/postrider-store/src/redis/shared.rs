@@ -16,6 +16,7 @@ use tokio::sync::Notify;
 
 use super::durability::{RedisSettings, settings};
 use super::failure::RedisResult;
+use super::heard::HeardShards;
 use super::lanes::LaneNumbers;
 use super::link::{Patience, RedisLink, words};
 use super::names::KeyNames;
@@ -59,6 +60,10 @@ pub(super) struct RedisShared {
     pub(super) lease_counts: Mutex<HashMap<ShardId, i64>>,
     /// Minutes of the ledger that were pruned in part, and when something of them is over next.
     pub(super) left_minutes: Mutex<HashMap<(ShardId, i64), i64>>,
+    /// Which shards may have notes.
+    pub(super) heard: HeardShards,
+    /// By which this process knows what it said itself.
+    pub(super) own_name: String,
     /// What messages were told, and is still in the outbox of a shard.
     pub(super) told: Mutex<HashMap<ShardId, Vec<(Vec<u8>, Vec<u8>)>>>,
     /// Shards of addresses that have gone marks or strikes.
@@ -105,8 +110,9 @@ impl RedisShared {
         }
     }
 
-    /// There are new notes in the queue.
-    pub(super) fn tell_of_notes(&self) {
+    /// There are new notes in the queues of these shards.
+    pub(super) fn tell_of_notes(&self, shards: impl IntoIterator<Item = ShardId>) {
+        self.heard.note(shards);
         self.news.tell();
         self.news_to_tell.notify_one();
     }
@@ -233,8 +239,10 @@ impl RedisShared {
     pub(super) async fn keep_telling(self: Arc<Self>) {
         loop {
             self.news_to_tell.notified().await;
+            let shards = self.heard.take_to_tell().into_iter();
+            let shards: Vec<_> = shards.map(|shard| shard.to_string()).collect();
             // Whoever is not told looks by itself a moment later.
-            if self.tell("queue").await.is_err() {
+            if self.tell(&format!("queue {}", shards.join(" "))).await.is_err() {
                 tokio::time::sleep(RECONNECT).await;
             }
             tokio::time::sleep(TELL_EVERY).await;
@@ -243,6 +251,7 @@ impl RedisShared {
 
     pub(super) async fn tell(&self, what: &str) -> RedisResult<()> {
         let channel = self.names.channel();
+        let what = format!("{} {what}", self.own_name);
         let publish = words(&[b"PUBLISH", channel.as_bytes(), what.as_bytes()]);
         self.link.ask_for(Patience::None, &publish).await.map(drop)
     }
@@ -263,9 +272,16 @@ impl RedisShared {
         listening.subscribe(self.names.channel()).await?;
         let mut messages = listening.on_message();
         while let Some(message) = messages.next().await {
-            match message.get_payload_bytes() {
-                b"document" => self.read_newest().await?,
-                _ => self.news.tell(),
+            let said = String::from_utf8_lossy(message.get_payload_bytes());
+            let mut parts = said.split(' ');
+            let is_ours = parts.next() == Some(self.own_name.as_str());
+            match parts.next() {
+                _ if is_ours => {}
+                Some("document") => self.read_newest().await?,
+                _ => {
+                    self.heard.hear(parts.filter_map(|shard| shard.parse().ok()));
+                    self.news.tell();
+                }
             }
         }
         Ok(())

@@ -308,7 +308,7 @@ impl StoreTransfer for RedisStore {
 
     async fn import(&self, records: Vec<StoreRecord>) -> StoreResult<()> {
         self.shared.import(&records).await?;
-        self.shared.tell_of_notes();
+        self.shared.tell_of_notes(0..SHARDS);
         Ok(self.shared.refresh().await?)
     }
 }
