@@ -13,7 +13,7 @@ const SUITE: [&str; 9] = [
     "-p",
     "postrider-store",
     "--features",
-    "postgres",
+    "postgres,redis",
     "--test",
     "conformance",
     "--no-fail-fast",

@@ -30,6 +30,11 @@ pub(crate) const FOR_TESTS: &[Tool] = &[
         package: "postgresql",
         purpose: "a real server for the tests of the PostgreSQL engine",
     },
+    Tool {
+        program: "redis-server",
+        package: "redis-server",
+        purpose: "real servers for the tests of the Redis engine",
+    },
     Tool { program: "perl", package: "perl", purpose: "tests our mail server with swaks" },
     Tool {
         program: "npm",

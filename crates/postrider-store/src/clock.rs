@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use postrider_core::{Clock, TimeBounds, Timestamp};
 
 pub use steady::SteadyClock;
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "postgres", feature = "redis"))]
 pub(crate) use steady::monotonic_ms;
 
 /// The system's clock as it is, for commands that end soon.

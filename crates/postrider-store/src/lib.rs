@@ -1,5 +1,5 @@
-//! Stores: a reference model in memory, the embedded store on SQLite, PostgreSQL, and one conformance suite that
-//! all pass. Decides nothing about deliveries; the dispatcher does.
+//! Stores: a reference model in memory, the embedded store on SQLite, PostgreSQL, Redis, and one conformance suite
+//! that all pass. Decides nothing about deliveries; the dispatcher does.
 
 pub mod clock;
 pub mod conformance;
@@ -8,13 +8,15 @@ pub mod memory;
 pub mod migrate;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+#[cfg(feature = "redis")]
+pub mod redis;
 
 mod documents;
 mod holder;
 mod ids;
 mod progress;
 mod settled_before;
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "postgres", feature = "redis"))]
 mod sharded;
 mod shared_rates;
 mod view;
@@ -25,3 +27,5 @@ pub use embedded::{EmbeddedStore, FolderReport, StoreFailure, StoreOptions, back
 pub use memory::MemoryStore;
 #[cfg(feature = "postgres")]
 pub use postgres::{PostgresOptions, PostgresStore};
+#[cfg(feature = "redis")]
+pub use redis::{RedisOptions, RedisStore};

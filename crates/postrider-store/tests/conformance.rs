@@ -140,3 +140,65 @@ mod postgres {
 
     postrider_store::promises!(Postgres::new());
 }
+
+/// A prefix of its own for each store, on one server for all tests of this process.
+#[cfg(feature = "redis")]
+mod redis {
+    use std::sync::LazyLock;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+    use postrider_store::{RedisOptions, RedisStore};
+    use postrider_testkit::redis::RedisServer;
+
+    static SERVER: LazyLock<RedisServer> = LazyLock::new(|| RedisServer::start().unwrap());
+    static PREFIXES: AtomicU32 = AtomicU32::new(0);
+
+    pub(crate) struct Redis {
+        options: RedisOptions,
+    }
+
+    impl Redis {
+        fn new() -> Self {
+            Self::of(&SERVER.url(""))
+        }
+
+        pub(crate) fn of(url: &str) -> Self {
+            let number = PREFIXES.fetch_add(1, Ordering::Relaxed);
+            let options = RedisOptions::parse(url).unwrap();
+            Self { options: options.with_prefix(&format!("store_{number}")).unwrap() }
+        }
+    }
+
+    #[async_trait]
+    impl StoreFactory for Redis {
+        async fn open(&self, clock: Arc<ManualClock>) -> Arc<dyn Store> {
+            Arc::new(RedisStore::open_on(self.options.clone(), clock).await.unwrap())
+        }
+
+        /// A new consumer of the same name takes over what the dead one held.
+        async fn reopen(
+            &self,
+            _: Arc<dyn Store>,
+            clock: Arc<ManualClock>,
+        ) -> Option<Arc<dyn Store>> {
+            Some(self.open(clock).await)
+        }
+    }
+
+    postrider_store::promises!(Redis::new());
+}
+
+/// Three masters and three replicas.
+#[cfg(feature = "redis")]
+mod redis_cluster {
+    use std::sync::LazyLock;
+
+    use super::redis::Redis;
+    use postrider_testkit::redis::RedisClusterServers;
+
+    static CLUSTER: LazyLock<RedisClusterServers> =
+        LazyLock::new(|| RedisClusterServers::start().unwrap());
+
+    postrider_store::promises!(Redis::of(&CLUSTER.url("")));
+}

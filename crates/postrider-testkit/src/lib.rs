@@ -7,6 +7,7 @@ pub mod harm_bounds;
 pub mod http;
 #[cfg(unix)]
 pub mod postgres;
+pub mod redis;
 pub mod process;
 pub mod random;
 #[cfg(feature = "server")]

@@ -9,11 +9,11 @@ use tokio_postgres::types::ToSql;
 
 use super::intake::delivery_range;
 use super::keys::StoredKeys;
-use super::load::LoadChange;
+use crate::sharded::load::LoadChange;
 use super::shared::PgShared;
 use super::value::PgId;
 use crate::progress::stored_message;
-use crate::sharded::{SHARDS, ShardId, shard_of};
+use crate::sharded::{json_unless, shard_of};
 
 /// Which messages of a batch were accepted.
 pub(super) struct AcceptedKeys {
@@ -134,22 +134,6 @@ impl TagColumns {
             self.keyed.push(new.dedup.is_some());
         }
     }
-}
-
-/// The shard of a new delivery. The origin decides, so that everything about a host is known by one worker.
-pub(super) fn new_shard(lane: &LaneKey) -> ShardId {
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-    for byte in lane.channel.name().bytes().chain([0]).chain(lane.provider.bytes()) {
-        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-    }
-    ((hash >> 20) % u64::from(SHARDS)) as ShardId
-}
-
-/// JSON, or nothing if it is what a default is.
-pub(super) fn json_unless<T: serde::Serialize + PartialEq + Default>(value: &T) -> Option<String> {
-    let is_default = *value == T::default();
-    // Plain structs of texts and numbers: writing them cannot fail.
-    (!is_default).then(|| serde_json::to_string(value).unwrap_or_default())
 }
 
 impl AcceptBatch {

@@ -12,12 +12,12 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::PostgresStore;
-use super::accept_batch::{AcceptBatch, AcceptedKeys, new_shard};
+use super::accept_batch::{AcceptBatch, AcceptedKeys};
 use super::failure::{PgFailure, PgResult};
 use super::keys::StoredKeys;
 use super::shared::PgShared;
 use super::value::{PgId, get};
-use crate::sharded::in_shard;
+use crate::sharded::{in_shard, new_shard};
 
 /// Messages and deliveries of one statement, as far as whole requests allow.
 const GROUP_MESSAGES: usize = 512;

@@ -2,7 +2,6 @@
 //! ([`crate::sharded`]); this folder has the statements.
 
 mod accept_batch;
-mod clock;
 mod documents;
 mod durability;
 mod failure;
@@ -13,7 +12,6 @@ mod lanes;
 mod leasing;
 mod ledger;
 mod ledger_query;
-mod load;
 mod notes;
 mod operator;
 mod options;
@@ -47,7 +45,7 @@ use tokio::sync::{Notify, mpsc};
 use crate::documents::DocumentSignal;
 use crate::ids::IdGenerator;
 use crate::sharded::ShardConsumer;
-use clock::ServerTime;
+use crate::sharded::server_time::ServerTime;
 use failure::PgResult;
 use intake::{ACCEPT_LINES, AcceptRequest};
 use session::{PgSession, SessionPool};

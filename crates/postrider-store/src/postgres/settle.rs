@@ -10,7 +10,7 @@ use tokio_postgres::types::ToSql;
 
 use super::failure::{PgFailure, PgResult};
 use super::intake::REPEAT_FOR;
-use super::load::LoadChange;
+use crate::sharded::load::LoadChange;
 use super::notes::fences;
 use super::rows::parse;
 use super::shared::PgShared;

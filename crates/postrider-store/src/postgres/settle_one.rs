@@ -7,7 +7,6 @@ use postrider_core::ports::store::Alternative;
 use postrider_core::{Decision, State};
 use tokio::time::Instant;
 
-use super::accept_batch::json_unless;
 use super::failure::{PgFailure, PgResult};
 use super::intake::REPEAT_FOR;
 use super::rows::{COLUMNS, StoredRow};
@@ -17,7 +16,7 @@ use super::shared::PgShared;
 use super::tally::{TallyChanges, forever};
 use super::value::{PgId, get};
 use crate::progress::{StoredProgress, effective_decision};
-use crate::sharded::{HeldShard, SettleOrder, SettledPlace, shard_of};
+use crate::sharded::{HeldShard, SettleOrder, SettledPlace, json_unless, shard_of};
 
 /// Where a delivery goes instead.
 struct NewPlace {

@@ -13,11 +13,11 @@ use postrider_core::{Clock, TenantId};
 use tokio::sync::Notify;
 use tokio_postgres::AsyncMessage;
 
-use super::clock::ServerTime;
+use crate::sharded::server_time::ServerTime;
 use super::durability::{PostgresSettings, settings};
 use super::failure::PgResult;
 use super::lanes::KnownLaneTable;
-use super::load::{LoadChange, PendingLoad};
+use crate::sharded::load::{LoadChange, PendingLoad};
 use super::session::{Commits, SessionPool};
 use super::tally::LOADS;
 use super::value::get;

@@ -8,7 +8,7 @@ use postrider_core::{DeadReason, State, TenantId};
 use tokio_postgres::Row;
 
 use super::failure::PgResult;
-use super::load::{LoadChange, PendingLoad};
+use crate::sharded::load::{LoadChange, PendingLoad};
 use super::session::PgSession;
 use super::value::get;
 use crate::sharded::ShardId;

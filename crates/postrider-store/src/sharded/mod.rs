@@ -7,6 +7,8 @@ mod holding;
 mod index;
 mod lane;
 mod leasing;
+pub(crate) mod load;
+pub(crate) mod server_time;
 mod settling;
 mod suspects;
 
@@ -46,6 +48,22 @@ pub(crate) type LanePlace = (i64, u128);
 
 pub(crate) fn shard_of(id: u128) -> ShardId {
     (id & ((1 << SHARD_BITS) - 1)) as u16 % SHARDS
+}
+
+/// The shard of a new delivery. The origin decides, so that everything about a host is known by one worker.
+pub(crate) fn new_shard(lane: &LaneKey) -> ShardId {
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    for byte in lane.channel.name().bytes().chain([0]).chain(lane.provider.bytes()) {
+        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    }
+    ((hash >> 20) % u64::from(SHARDS)) as ShardId
+}
+
+/// JSON, or nothing if it is what a default is.
+pub(crate) fn json_unless<T: serde::Serialize + PartialEq + Default>(value: &T) -> Option<String> {
+    let is_default = *value == T::default();
+    // Plain structs of texts and numbers: writing them cannot fail.
+    (!is_default).then(|| serde_json::to_string(value).unwrap_or_default())
 }
 
 /// The same id, but in this shard.
@@ -292,6 +310,11 @@ pub(crate) trait ShardEngine: Send + Sync + 'static {
 
     /// Notes that attempts start. Answers which may.
     async fn start(&self, shards: &[HeldShard], ids: &[u128]) -> StoreResult<Vec<u128>>;
+
+    /// Whether one write can concern several shards. Otherwise each settlement of several is for one shard.
+    fn writes_across_shards(&self) -> bool {
+        true
+    }
 
     /// Writes settlements that concern only their deliveries. False if not all could be written, then none is.
     async fn settle(&self, order: &SettleOrder) -> StoreResult<bool>;

@@ -1,12 +1,12 @@
 //! Settlements of a worker: many in one write, and one by one where that does not work.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use postrider_core::ports::store::{SettleResult, Settlement, StoreError, StoreResult};
 use postrider_core::{Decision, Timestamp};
 
 use super::consumer::ShardWorker;
-use super::{SettleItem, SettleOrder, SettledPlace, ShardEngine};
+use super::{SettleItem, SettleOrder, SettledPlace, ShardEngine, ShardId, shard_of};
 use crate::progress::{StoredProgress, effective_decision};
 
 /// A settlement under a valid lease.
@@ -54,7 +54,10 @@ impl<E: ShardEngine> ShardWorker<E> {
         }
         let open = self.skip_written(open, &mut answers).await;
         let (plain, other): (Vec<_>, Vec<_>) = open.into_iter().partition(OpenSettlement::is_plain);
-        let left = self.settle_together(plain, &mut answers).await;
+        let mut left = Vec::new();
+        for together in self.writes(plain) {
+            left.extend(self.settle_together(together, &mut answers).await);
+        }
         for settlement in left.into_iter().chain(other) {
             self.settle_alone(settlement, &mut answers).await;
         }
@@ -101,6 +104,18 @@ impl<E: ShardEngine> ShardWorker<E> {
             self.close(&settlement, place, answers);
         }
         open
+    }
+
+    /// Which settlements are written together.
+    fn writes(&self, plain: Vec<OpenSettlement>) -> Vec<Vec<OpenSettlement>> {
+        if self.engine.writes_across_shards() {
+            return vec![plain];
+        }
+        let mut by_shard: BTreeMap<ShardId, Vec<_>> = BTreeMap::new();
+        for settlement in plain {
+            by_shard.entry(shard_of(settlement.id())).or_default().push(settlement);
+        }
+        by_shard.into_values().collect()
     }
 
     /// Answers those that have to be written one by one.

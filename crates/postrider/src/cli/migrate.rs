@@ -26,14 +26,15 @@ are moved with their ids, and nothing is held. The old store is only read. At th
 and counts and checksums are compared. If the migration is interrupted, run the same command again: it goes on.
 A server refuses the new store until the migration is complete, and the old one from its beginning on, because
 both would send the same messages. --reopen gives the old one back.
-A store is a data folder or the URL of a PostgreSQL database, whose password is in PGPASSWORD. From folder to folder,
-this is also a way to write a store anew without its free pages.
+A store is a data folder, or the URL of PostgreSQL (password in PGPASSWORD) or Redis (password in REDISCLI_AUTH). From
+folder to folder, this is also a way to write a store anew without its free pages.
 Exit codes: 0 moved and compared, 1 it failed, 2 wrong usage.")]
 pub(super) struct MigrateArgs {
-    /// The old store: a data folder, or a postgres:// URL.
+    /// The old store: a data folder, or a postgres:// or redis:// URL.
     #[arg(long, value_name = "STORE")]
     from: String,
-    /// The new store: a data folder or a postgres:// URL. It is new or empty, or has a part of the same migration.
+    /// The new store: a data folder, or a postgres:// or redis:// URL. It is new or empty, or has a part of the same
+    /// migration.
     #[arg(long, value_name = "STORE", required_unless_present = "reopen")]
     to: Option<String>,
     /// Let the old store be used again. What the new one sent since is sent again.
@@ -109,6 +110,8 @@ enum StorePlace {
     Folder(PathBuf),
     /// A URL of PostgreSQL.
     Postgres(String),
+    /// A URL of Redis.
+    Redis(String),
 }
 
 impl StorePlace {
@@ -116,10 +119,13 @@ impl StorePlace {
         if store.starts_with("postgres://") || store.starts_with("postgresql://") {
             return Ok(Self::Postgres(store.to_owned()));
         }
+        if store.starts_with("redis") && store.contains("://") {
+            return Ok(Self::Redis(store.to_owned()));
+        }
         let folder = store.strip_prefix("embedded:").unwrap_or(store);
         if folder.contains("://") || folder.starts_with("memory:") || folder.is_empty() {
             let text = format!(
-                "{store:?} is no store that this version can move: it moves data folders and PostgreSQL"
+                "{store:?} is no store that this version can move: it moves data folders, PostgreSQL and Redis"
             );
             return Err(CliError::Usage(text));
         }
@@ -132,7 +138,7 @@ impl StorePlace {
                 let (from, to) = (std::fs::canonicalize(from), std::fs::canonicalize(to));
                 from.is_ok_and(|from| to.is_ok_and(|to| from == to))
             }
-            (Self::Postgres(from), Self::Postgres(to)) => from == to,
+            (Self::Postgres(from), Self::Postgres(to)) | (Self::Redis(from), Self::Redis(to)) => from == to,
             _ => false,
         }
     }
@@ -149,6 +155,7 @@ impl StorePlace {
                 Ok(Box::new(opened))
             }
             Self::Postgres(url) => open_postgres(url).await,
+            Self::Redis(url) => open_redis(url).await,
         }
     }
 }
@@ -158,10 +165,10 @@ impl fmt::Display for StorePlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Folder(folder) => write!(f, "{}", folder.display()),
-            Self::Postgres(url) => {
-                let rest = url.split_once("://").map_or("", |(_, rest)| rest);
+            Self::Postgres(url) | Self::Redis(url) => {
+                let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
                 let place = rest.rsplit_once('@').map_or(rest, |(_, place)| place);
-                write!(f, "postgres://{}", place.split('?').next().unwrap_or_default())
+                write!(f, "{scheme}://{}", place.split('?').next().unwrap_or_default())
             }
         }
     }
@@ -179,6 +186,20 @@ async fn open_postgres(url: &str) -> Result<Box<dyn MovableStore>, CliError> {
 #[cfg(not(feature = "postgres"))]
 async fn open_postgres(_: &str) -> Result<Box<dyn MovableStore>, CliError> {
     Err(CliError::Usage("this program was built without PostgreSQL".to_owned()))
+}
+
+#[cfg(feature = "redis")]
+async fn open_redis(url: &str) -> Result<Box<dyn MovableStore>, CliError> {
+    let options = postrider_store::RedisOptions::parse(url);
+    let options = options.map_err(|error| CliError::Usage(error.to_string()))?;
+    let name = options.shown();
+    let opened = postrider_store::RedisStore::open(options).await;
+    Ok(Box::new(opened.with_context(|| format!("cannot open the store at {name}"))?))
+}
+
+#[cfg(not(feature = "redis"))]
+async fn open_redis(_: &str) -> Result<Box<dyn MovableStore>, CliError> {
+    Err(CliError::Usage("this program was built without Redis".to_owned()))
 }
 
 /// Files of others would become a part of the data folder.

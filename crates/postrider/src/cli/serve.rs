@@ -32,7 +32,8 @@ pub(super) struct ServeArgs {
     /// Where to listen [default: 127.0.0.1:8080].
     #[arg(long, value_name = "ADDR")]
     listen: Option<SocketAddr>,
-    /// The store: embedded: (in the data folder), postgres://user@host/database or memory: [default: embedded:].
+    /// The store: embedded: (in the data folder), postgres://user@host/database, redis://user@host or memory:
+    /// [default: embedded:].
     #[arg(long, value_name = "URL")]
     store: Option<String>,
     /// all; api: accept and show messages, but send nothing; worker: send, but accept nothing [default: all].

@@ -46,8 +46,47 @@ pub(super) async fn open_store(
 }
 
 /// A store that several servers share.
-#[cfg(feature = "postgres")]
 async fn open_shared(config: &Config) -> anyhow::Result<Arc<dyn Store>> {
+    match config.store.is_redis() {
+        true => open_redis(config).await,
+        false => open_postgres(config).await,
+    }
+}
+
+#[cfg(feature = "redis")]
+async fn open_redis(config: &Config) -> anyhow::Result<Arc<dyn Store>> {
+    let options = redis_options(&config.store).await?;
+    let name = options.shown();
+    let store = postrider_store::RedisStore::open(options).await;
+    let store = store.with_context(|| format!("cannot open the store in Redis ({name})"))?;
+    migrate::check_usable(&store)
+        .await
+        .with_context(|| format!("cannot use the store in Redis ({name})"))?;
+    if let Some(engine) = store.check_health().engine {
+        tracing::info!(engine = engine.name, at = name, "{}", engine.promise);
+    }
+    Ok(Arc::new(store))
+}
+
+#[cfg(not(feature = "redis"))]
+async fn open_redis(_: &Config) -> anyhow::Result<Arc<dyn Store>> {
+    anyhow::bail!("this program was built without Redis (the cargo feature redis)")
+}
+
+/// Where the store is, with the password that the configuration refers to.
+#[cfg(feature = "redis")]
+pub(crate) async fn redis_options(
+    section: &crate::config::sections::StoreSection,
+) -> anyhow::Result<postrider_store::RedisOptions> {
+    let options = postrider_store::RedisOptions::parse(&section.url)?;
+    let Some(password) = section.password.clone() else { return Ok(options) };
+    let password = tokio::task::spawn_blocking(move || password.read()).await?;
+    let password = password.map_err(|why| anyhow::anyhow!("store.password: {why}"))?;
+    Ok(options.with_password(&password))
+}
+
+#[cfg(feature = "postgres")]
+async fn open_postgres(config: &Config) -> anyhow::Result<Arc<dyn Store>> {
     let options = postgres_options(&config.store).await?;
     let name = options.shown();
     let store = postrider_store::PostgresStore::open(options).await;
@@ -62,7 +101,7 @@ async fn open_shared(config: &Config) -> anyhow::Result<Arc<dyn Store>> {
 }
 
 #[cfg(not(feature = "postgres"))]
-async fn open_shared(_: &Config) -> anyhow::Result<Arc<dyn Store>> {
+async fn open_postgres(_: &Config) -> anyhow::Result<Arc<dyn Store>> {
     anyhow::bail!("this program was built without PostgreSQL (the cargo feature postgres)")
 }
 

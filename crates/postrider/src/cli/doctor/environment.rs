@@ -41,16 +41,34 @@ pub(super) async fn examine(config: &Config, offline: bool, report: &mut DoctorR
     judge_network(&config.network).into_iter().for_each(|finding| report.add(finding));
 }
 
-#[cfg(feature = "postgres")]
 async fn examine_shared(config: &Config, offline: bool, report: &mut DoctorReport) {
-    match offline {
-        true => report.add(Finding::skipped("store", "PostgreSQL is not asked offline")),
-        false => super::shared_store::examine(config, report).await,
+    let is_redis = config.store.is_redis();
+    match (offline, is_redis) {
+        (true, true) => report.add(Finding::skipped("store", "Redis is not asked offline")),
+        (true, false) => report.add(Finding::skipped("store", "PostgreSQL is not asked offline")),
+        (false, true) => examine_redis(config, report).await,
+        (false, false) => examine_postgres(config, report).await,
     }
 }
 
+#[cfg(feature = "redis")]
+async fn examine_redis(config: &Config, report: &mut DoctorReport) {
+    super::redis_store::examine(config, report).await;
+}
+
+#[cfg(not(feature = "redis"))]
+async fn examine_redis(_: &Config, report: &mut DoctorReport) {
+    let found = "this program was built without Redis";
+    report.add(Finding::fail("store", found, "build it with the cargo feature redis"));
+}
+
+#[cfg(feature = "postgres")]
+async fn examine_postgres(config: &Config, report: &mut DoctorReport) {
+    super::shared_store::examine(config, report).await;
+}
+
 #[cfg(not(feature = "postgres"))]
-async fn examine_shared(_: &Config, _: bool, report: &mut DoctorReport) {
+async fn examine_postgres(_: &Config, report: &mut DoctorReport) {
     let found = "this program was built without PostgreSQL";
     report.add(Finding::fail("store", found, "build it with the cargo feature postgres"));
 }

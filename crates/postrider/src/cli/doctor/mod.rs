@@ -4,6 +4,8 @@
 mod clock;
 mod environment;
 mod report;
+#[cfg(feature = "redis")]
+mod redis_store;
 #[cfg(feature = "postgres")]
 mod shared_store;
 

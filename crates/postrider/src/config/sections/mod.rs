@@ -60,7 +60,7 @@ section! {
         /// Connections beyond this many wait to be taken.
         connections_max: usize = 4096,
         /// "all"; "api": accept and show, but send nothing; or "worker": send and show, but accept nothing. A
-        /// store in PostgreSQL has several servers with any of these.
+        /// store in PostgreSQL or Redis has several servers with any of these.
         role: ServerRole = ServerRole::All,
         /// The name of this server among those that share a store. After a restart, the same name takes its work
         /// back at once, so no two servers have the same. Default: the host's name and the port.
@@ -118,11 +118,12 @@ section! {
     StoreSection as "store" {
         /// The data folder, made with mode 0700 if missing.
         data: PathBuf = PathBuf::from("./postrider-data"),
-        /// "embedded:" (in the data folder), "postgres://user@host:5432/database" (shared by several servers;
-        /// docs/postgres.md lists its parameters) or "memory:" (nothing survives: for tests only).
+        /// "embedded:" (in the data folder), "postgres://user@host:5432/database" or "redis://user@host:6379/0"
+        /// (shared by several servers; docs/postgres.md and docs/redis.md list their parameters), also rediss://,
+        /// redis+sentinel:// and redis+cluster://, or "memory:" (nothing survives: for tests only).
         url: String = "embedded:".to_owned(),
         /// The password of the database: env:NAME, file:PATH or command:PROGRAM ARGUMENTS, never the password
-        /// itself. Without one, PGPASSWORD.
+        /// itself. Without one, PGPASSWORD or REDISCLI_AUTH.
         password: Option<SecretRef> = None,
     }
 }
@@ -185,7 +186,7 @@ impl ServerSection {
             self.role != ServerRole::Worker || store.is_shared(),
             "server.role",
             "\"worker\"",
-            "\"all\" or \"api\": only one process can use a store in a folder; a store in PostgreSQL has workers",
+            "\"all\" or \"api\": only one process can use a store in a folder; a store in PostgreSQL or Redis has workers",
         )
     }
 }
@@ -200,13 +201,22 @@ impl AdminSection {
 impl StoreSection {
     /// Whether several servers can use it.
     pub fn is_shared(&self) -> bool {
-        self.url.starts_with("postgres://") || self.url.starts_with("postgresql://")
+        self.url.starts_with("postgres://")
+            || self.url.starts_with("postgresql://")
+            || self.is_redis()
+    }
+
+    /// Whether it is kept in Redis.
+    pub fn is_redis(&self) -> bool {
+        let scheme = self.url.split_once("://").map_or("", |(scheme, _)| scheme);
+        let plain = scheme.strip_prefix("rediss").or_else(|| scheme.strip_prefix("redis"));
+        matches!(plain, Some("" | "+sentinel" | "+cluster"))
     }
 
     pub(super) fn validate(&self) -> Result<(), ConfigError> {
         let scheme = self.url.split_once("://").map_or(self.url.as_str(), |(scheme, _)| scheme);
         let is_known = matches!(self.url.as_str(), "embedded:" | "memory:");
-        let allowed = "\"embedded:\", \"postgres://user@host:5432/database\" or \"memory:\"";
+        let allowed = "\"embedded:\", \"postgres://user@host:5432/database\", \"redis://user@host:6379/0\" or \"memory:\"";
         check(is_known || self.is_shared(), "store.url", format!("{scheme:?}"), allowed)?;
         let user = self.url.split_once("://").and_then(|(_, rest)| rest.split_once('@'));
         let has_password = user.is_some_and(|(user, _)| user.contains(':') && !user.contains('/'));
@@ -214,7 +224,7 @@ impl StoreSection {
             !has_password,
             "store.url",
             "(a URL with a password)",
-            "a URL without one; name the password with store.password or PGPASSWORD",
+            "a URL without one; name the password with store.password, PGPASSWORD or REDISCLI_AUTH",
         )
     }
 }

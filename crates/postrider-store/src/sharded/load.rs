@@ -8,15 +8,15 @@ use postrider_core::TenantId;
 use postrider_core::ports::store::Load;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct LoadChange {
-    pub(super) deliveries: i64,
-    pub(super) bytes: i64,
+pub(crate) struct LoadChange {
+    pub(crate) deliveries: i64,
+    pub(crate) bytes: i64,
 }
 
 type LoadByTenant = HashMap<TenantId, LoadChange>;
 
 #[derive(Default)]
-pub(super) struct PendingLoad {
+pub(crate) struct PendingLoad {
     known: Mutex<KnownLoad>,
     /// Writes that began, and that ended.
     began: AtomicU64,
@@ -31,7 +31,7 @@ struct KnownLoad {
 }
 
 /// A write that changes the load is under way as long as this lives.
-pub(super) struct LoadWrite<'a>(&'a PendingLoad);
+pub(crate) struct LoadWrite<'a>(&'a PendingLoad);
 
 impl Drop for LoadWrite<'_> {
     fn drop(&mut self) {
@@ -40,7 +40,7 @@ impl Drop for LoadWrite<'_> {
 }
 
 /// A question to the server about the load.
-pub(super) struct LoadQuestion {
+pub(crate) struct LoadQuestion {
     began: u64,
     is_quiet: bool,
 }
@@ -50,12 +50,12 @@ impl PendingLoad {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn begin_write(&self) -> LoadWrite<'_> {
+    pub(crate) fn begin_write(&self) -> LoadWrite<'_> {
         self.began.fetch_add(1, Ordering::AcqRel);
         LoadWrite(self)
     }
 
-    pub(super) fn change(&self, tenant: &TenantId, by: LoadChange) {
+    pub(crate) fn change(&self, tenant: &TenantId, by: LoadChange) {
         let mut known = self.known();
         for loads in [true, false] {
             let map = if loads { &mut known.loads } else { &mut known.since };
@@ -65,19 +65,19 @@ impl PendingLoad {
         }
     }
 
-    pub(super) fn begin_question(&self) -> LoadQuestion {
+    pub(crate) fn begin_question(&self) -> LoadQuestion {
         let began = self.began.load(Ordering::Acquire);
         self.known().since.clear();
         LoadQuestion { began, is_quiet: began == self.ended.load(Ordering::Acquire) }
     }
 
     /// Whether no write was under way since the question began: then the answer is exact.
-    pub(super) fn was_quiet(&self, question: &LoadQuestion) -> bool {
+    pub(crate) fn was_quiet(&self, question: &LoadQuestion) -> bool {
         question.is_quiet && self.began.load(Ordering::Acquire) == question.began
     }
 
     /// What was written during the question is added; it may be in the answer already, until the next one.
-    pub(super) fn answer(&self, mut loads: LoadByTenant) {
+    pub(crate) fn answer(&self, mut loads: LoadByTenant) {
         let mut known = self.known();
         for (tenant, change) in known.since.drain() {
             let load = loads.entry(tenant).or_default();
@@ -87,7 +87,7 @@ impl PendingLoad {
         known.loads = loads;
     }
 
-    pub(super) fn load(&self, tenant: Option<&TenantId>) -> Load {
+    pub(crate) fn load(&self, tenant: Option<&TenantId>) -> Load {
         let known = self.known();
         let sum = match tenant {
             Some(tenant) => known.loads.get(tenant).copied().unwrap_or_default(),

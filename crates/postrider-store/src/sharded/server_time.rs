@@ -7,29 +7,29 @@ use crate::clock::{SteadyClock, monotonic_ms};
 
 /// How far the server's clock is ahead of this machine's monotonic time.
 #[derive(Clone)]
-pub(super) struct ServerTime(Arc<AtomicI64>);
+pub(crate) struct ServerTime(Arc<AtomicI64>);
 
 /// A longer way to the server says too little about its clock.
 const ROUND_TRIP_MAX_MS: i64 = 500;
 
 impl ServerTime {
     /// From an answer of the server and the times before and after it.
-    pub(super) fn new(server_ms: i64, before: i64, after: i64) -> Self {
+    pub(crate) fn new(server_ms: i64, before: i64, after: i64) -> Self {
         Self(Arc::new(AtomicI64::new(server_ms - before.midpoint(after))))
     }
 
-    pub(super) fn monotonic() -> i64 {
+    pub(crate) fn monotonic() -> i64 {
         monotonic_ms()
     }
 
-    pub(super) fn observe(&self, server_ms: i64, before: i64, after: i64) {
+    pub(crate) fn observe(&self, server_ms: i64, before: i64, after: i64) {
         if after - before <= ROUND_TRIP_MAX_MS {
             self.0.store(server_ms - before.midpoint(after), Ordering::Relaxed);
         }
     }
 
     /// A clock that believes the server as others believe their system.
-    pub(super) fn clock(&self) -> SteadyClock {
+    pub(crate) fn clock(&self) -> SteadyClock {
         let ahead = self.0.clone();
         let server = move || monotonic_ms().saturating_add(ahead.load(Ordering::Relaxed));
         SteadyClock::new(Box::new(monotonic_ms), Box::new(server))
