@@ -334,7 +334,7 @@ mod tests {
             ("POSTRIDER_NETWORK__ALLOW_PRIVATE_TARGETS", "true"),
             ("POSTRIDER_WEBPUSH__CONCURRENCY", "7"),
             ("POSTRIDER_CLASSES__OTP__TTL_S", "30"),
-            ("POSTRIDER_ADMIN_KEY", "0123456789012345"),
+            ("POSTRIDER_ADMIN_KEY", "QyHn0v6kPz3tXwLm9aBsRf2uJd8eGc5iVo7TqYhK1xE"),
             ("POSTRIDER_SERVER", "http://127.0.0.1:8080"),
         ]);
         let config =
@@ -342,7 +342,10 @@ mod tests {
         assert!(config.network.allow_private_targets);
         assert_eq!(config.channels.webpush.concurrency, 7);
         assert_eq!(config.classes["otp"].ttl_s, 30);
-        assert_eq!(config.admin.key.unwrap().reveal(), "0123456789012345");
+        assert_eq!(
+            config.admin.key.unwrap().reveal(),
+            "QyHn0v6kPz3tXwLm9aBsRf2uJd8eGc5iVo7TqYhK1xE"
+        );
     }
 
     #[test]
@@ -354,7 +357,8 @@ mod tests {
 
     #[test]
     fn a_secret_is_never_printed() {
-        let config = parse("[admin]\nkey = \"0123456789abcdef0\"").unwrap();
-        assert!(!format!("{config:?}").contains("0123456789abcdef0"));
+        let config =
+            parse("[admin]\nkey = \"QyHn0v6kPz3tXwLm9aBsRf2uJd8eGc5iVo7TqYhK1xE\"").unwrap();
+        assert!(!format!("{config:?}").contains("QyHn0v6k"));
     }
 }
