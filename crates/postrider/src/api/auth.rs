@@ -128,6 +128,21 @@ impl FromRequestParts<SharedState> for PublicKeyAccess {
     }
 }
 
+/// The right to render a template without sending anything.
+pub(crate) struct PreviewAccess {
+    pub view: Option<TenantId>,
+}
+
+impl FromRequestParts<SharedState> for PreviewAccess {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &SharedState) -> Result<Self, Problem> {
+        let (caller, view) = identify(parts, app)?;
+        allow(app, &caller, &[KeyScope::Send, KeyScope::Manage])?;
+        Ok(Self { view })
+    }
+}
+
 /// The right to administer the server.
 pub(crate) struct AdminAccess {
     pub(crate) caller: Caller,
