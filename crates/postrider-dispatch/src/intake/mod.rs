@@ -276,7 +276,7 @@ impl MessageIntake {
         let channel = ChannelKind::parse(&name).and_then(|kind| self.channel(kind));
         let channel = channel.ok_or_else(|| wrong(&shorten(&name)))?;
         match channel.serves(tenant) {
-            true => channel.address(json),
+            true => channel.address_for(tenant, json),
             false => Err(wrong(&format!("{name}, which is not configured"))),
         }
     }

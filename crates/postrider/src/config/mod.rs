@@ -287,13 +287,19 @@ mod tests {
     #[test]
     fn a_credential_is_listed_with_the_origin_that_it_may_go_to() {
         let listed = |entry: &str| parse(&format!("[http]\ncredentials = [\"{entry}\"]"));
-        let config = listed("env:BILLING_TOKEN https://api.example.com").unwrap();
-        let pair = ("env:BILLING_TOKEN".to_owned(), "https://api.example.com".to_owned());
-        assert_eq!(config.channels.http.allowed_credentials(), [pair]);
-        for wrong in ["env:BILLING_TOKEN", "env: https://a.example", "vault:x https://a.example"] {
+        let config = listed("env:BILLING_TOKEN https://api.example.com acme,shop").unwrap();
+        let allowed = config.channels.http.allowed_credentials().remove(0);
+        assert_eq!(allowed.reference, "env:BILLING_TOKEN");
+        assert_eq!(allowed.origin, "https://api.example.com");
+        assert_eq!(allowed.tenants.into_iter().collect::<Vec<_>>(), ["acme", "shop"]);
+        for wrong in
+            ["env:BILLING_TOKEN", "env: https://a.example *", "vault:x https://a.example *"]
+        {
             assert!(listed(wrong).is_err(), "{wrong}");
         }
-        assert!(listed("env:A https://api.example.com/path").is_err(), "an origin has no path");
+        assert!(listed("env:A https://api.example.com/path *").is_err(), "an origin has no path");
+        let error = listed("env:A https://api.example.com").unwrap_err().to_string();
+        assert!(error.contains("the tenants that may name it"), "{error}");
     }
 
     #[test]

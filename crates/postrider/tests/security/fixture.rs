@@ -35,7 +35,8 @@ pub(crate) struct Answer {
 
 impl Answer {
     pub(crate) fn json(&self) -> Value {
-        serde_json::from_str(&self.body).unwrap_or_else(|_| panic!("not JSON: {} {}", self.head, self.body))
+        serde_json::from_str(&self.body)
+            .unwrap_or_else(|_| panic!("not JSON: {} {}", self.head, self.body))
     }
 }
 
