@@ -178,6 +178,8 @@ pub(crate) struct Reading<'a> {
     pub(crate) hide: &'a [&'a str],
     /// The same for the URL of this endpoint.
     pub(crate) secret_url: Option<&'a Endpoint>,
+    /// Credentials of the request. They are hidden however short they are.
+    pub(crate) secrets: &'a [String],
 }
 
 impl Wiring {
@@ -210,12 +212,14 @@ impl Wiring {
         attempt: &Attempt,
         endpoint: &Endpoint,
         body: &[u8],
+        secrets: &[String],
         request: impl FnOnce(Timestamp) -> Request,
     ) -> Result<Report, Ended> {
         let response = self.exchange(attempt, endpoint, request).await?;
         let reading = Reading {
             service,
-            provider_id: scrub::header(&response.headers, "x-request-id"),
+            provider_id: scrub::header_without(&response.headers, "x-request-id", secrets),
+            secrets,
             hide: &[std::str::from_utf8(body).unwrap_or_default()],
             secret_url: Some(endpoint),
             ..Reading::default()
@@ -236,8 +240,9 @@ impl Wiring {
     }
 
     fn judge_answer(&self, response: &Response, reading: Reading<'_>, retry_all: bool) -> Report {
-        let retry_after =
-            reading.retry_after.or_else(|| scrub::header(&response.headers, "retry-after"));
+        let retry_after = reading
+            .retry_after
+            .or_else(|| scrub::header_without(&response.headers, "retry-after", reading.secrets));
         let answer = ProviderAnswer {
             service: reading.service,
             status: response.status.as_u16(),
@@ -260,7 +265,8 @@ impl Wiring {
         let url = reading.secret_url.map(Endpoint::url).unwrap_or_default();
         let hide = [&[&*url], reading.hide].concat();
         Report {
-            detail: scrub::excerpt(&response.body, &hide).filter(|_| !accepted),
+            detail: scrub::excerpt(&scrub::without(&response.body, reading.secrets), &hide)
+                .filter(|_| !accepted),
             code: reading.code.map(|code| scrub::hide(code, &hide)),
             ..report
         }
@@ -296,6 +302,12 @@ pub(crate) fn unreadable_credential(account: &str, why: &str) -> Ended {
     tracing::error!(account, why, "no credential");
     let detail = format!("the credential of account {account} cannot be used");
     misconfigured("credential_unreadable", &detail)
+}
+
+/// An end that needs the operator. The log says why; a tenant does not learn where the operator keeps secrets.
+pub(crate) fn hidden_cause(code: &str, why: &str) -> Ended {
+    tracing::error!(code, why, "a secret cannot be used");
+    misconfigured(code, "the operator's credential cannot be used; the server's log says why")
 }
 
 /// An end that needs a person, who reads `detail`.

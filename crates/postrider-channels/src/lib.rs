@@ -53,7 +53,7 @@ pub use deliver::Wiring;
 pub use email::EmailChannel;
 pub use error::Error;
 pub use fcm::FcmChannel;
-pub use http::{Credentials, EnvAndFiles, HttpChannel};
+pub use http::{CredentialPart, Credentials, EnvAndFiles, HttpChannel};
 pub use pool::{Pool, PoolConfig, is_public};
 pub use preview::ContentPreview;
 pub use sms::SmsChannel;

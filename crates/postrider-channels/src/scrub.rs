@@ -1,5 +1,7 @@
 //! What may be kept of a provider's words: short, printable, and without anything of ours in them.
 
+use std::borrow::Cow;
+
 use ::http::HeaderMap;
 
 /// The most that is kept of an answer's body.
@@ -46,6 +48,28 @@ pub(crate) fn hide_exactly(text: &str, address: &str) -> String {
     shown
 }
 
+/// A body without these credentials, however short they are. Hidden before anything is cut off, so that no part is left.
+pub(crate) fn without<'a>(body: &'a [u8], secrets: &[String]) -> Cow<'a, [u8]> {
+    if secrets.is_empty() {
+        return Cow::Borrowed(body);
+    }
+    let mut text = String::from_utf8_lossy(body).into_owned();
+    for secret in secrets {
+        text = hide_exactly(&text, secret);
+    }
+    Cow::Owned(text.into_bytes())
+}
+
+/// A header without these credentials.
+pub(crate) fn header_without(
+    headers: &HeaderMap,
+    name: &str,
+    secrets: &[String],
+) -> Option<String> {
+    let value = without(headers.get(name)?.as_bytes(), secrets);
+    Some(shorten(std::str::from_utf8(&value).ok()?, HEADER_MAX))
+}
+
 /// One line of at most `max` bytes, cut between characters.
 pub(crate) fn shorten(text: &str, max: usize) -> String {
     let mut short = String::with_capacity(text.len().min(max));
@@ -74,6 +98,18 @@ mod tests {
         let body = format!("no such subscription: {url}; token dGhpcy1pcy1hLXRva2Vu is unknown");
         let kept = excerpt(body.as_bytes(), &[url]).unwrap();
         assert_eq!(kept, "no such subscription: [hidden]; token [hidden] is unknown");
+    }
+
+    #[test]
+    fn a_credential_is_hidden_however_short_it_is_and_wherever_the_text_is_cut() {
+        let secrets = ["s3c".to_owned()];
+        assert_eq!(&*without(b"token S3C is wrong", &secrets), b"token [hidden] is wrong");
+        let long = format!("{}s3c", "x".repeat(DETAIL_MAX - 1));
+        let kept = excerpt(&without(long.as_bytes(), &secrets), &[]).unwrap();
+        assert!(kept.ends_with("x["), "{kept}");
+        let mut headers = HeaderMap::new();
+        headers.insert("x-request-id", "s3c".parse().unwrap());
+        assert_eq!(header_without(&headers, "x-request-id", &secrets).unwrap(), "[hidden]");
     }
 
     #[test]

@@ -73,7 +73,16 @@ fn the_parts_of_a_dedupe_key_stay_the_same() {
     let cases: Vec<RepeatCase> = vec![
         (Box::new(webpush::WebpushIntake { policy }), STORED[0].0, "POST", None),
         (Box::new(webhook::WebhookIntake { policy }), STORED[1].0, "POST", Some("1")),
-        (Box::new(http::HttpIntake { policy }), STORED[2].0, "PUT", Some("2")),
+        (
+            Box::new(http::HttpIntake {
+                policy,
+                credentials: std::sync::Arc::new(http::EnvAndFiles::default()),
+                names: http::SecretNames::default(),
+            }),
+            STORED[2].0,
+            "PUT",
+            Some("2"),
+        ),
         (
             Box::new(fcm::FcmIntake { serves: serves.clone() }),
             STORED[3].0,

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use postrider_channels::NetworkPolicy;
 use postrider_channels::email::EmailIntake;
-use postrider_channels::http::HttpIntake;
+use postrider_channels::http::{EnvAndFiles, HttpIntake, SecretNames};
 use postrider_channels::webhook::WebhookIntake;
 use postrider_channels::webpush::WebpushIntake;
 use postrider_core::{Class, TenantId};
@@ -57,7 +57,11 @@ fn intake() -> MessageIntake {
         vec![
             Arc::new(WebpushIntake { policy }),
             Arc::new(WebhookIntake { policy }),
-            Arc::new(HttpIntake { policy }),
+            Arc::new(HttpIntake {
+                policy,
+                credentials: Arc::new(EnvAndFiles::default()),
+                names: SecretNames::default(),
+            }),
             Arc::new(EmailIntake { policy, serves: Arc::new(|_| true), international: false }),
         ],
         policies,

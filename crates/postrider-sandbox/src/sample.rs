@@ -98,7 +98,7 @@ impl Sandbox {
         std::fs::write(&path, credential)
             .with_context(|| format!("cannot write {}", path.display()))?;
         Ok(format!(
-            "[accounts.{name}]\nchannel = \"{channel}\"\ncredential = \"file:{}\"\n{settings}\n",
+            "[accounts.{name}]\nchannel = \"{channel}\"\ntenant = \"*\"\ncredential = \"file:{}\"\n{settings}\n",
             path.display()
         ))
     }

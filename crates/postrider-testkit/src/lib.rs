@@ -15,4 +15,4 @@ pub mod server;
 pub mod sick_level;
 
 /// The admin key of every server that is started here.
-pub const ADMIN_KEY: &str = "an-admin-key-for-tests";
+pub const ADMIN_KEY: &str = "an-admin-key-for-tests-Zk3vQ8xLw0pYt5RuB7nHc2Ma-";

@@ -6,6 +6,7 @@ pub mod cli;
 pub mod client;
 pub mod config;
 mod documents;
+pub mod ip_network;
 pub mod keys;
 pub mod live;
 pub mod serve;

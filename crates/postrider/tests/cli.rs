@@ -5,7 +5,7 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
-const KEY: &str = "an-admin-key-for-tests";
+const KEY: &str = "an-admin-key-for-tests-Zk3vQ8xLw0pYt5RuB7nHc2Ma-";
 
 fn postrider(args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_postrider"));

@@ -25,6 +25,7 @@ const ACCOUNTS: &str = "\
 # certificate and key; topics are the bundle ids that it may send to (all if empty).
 # [accounts.apple]
 # channel = \"apns\"
+# tenant = \"*\"
 # credential = \"file:/run/secrets/AuthKey_ABCDE12345.p8\"
 # team_id = \"FGHIJ67890\"
 # key_id = \"ABCDE12345\"

@@ -13,7 +13,7 @@ use super::ses::Ses;
 use super::smtp::Relay;
 use super::{EmailContent, EmailTarget};
 use crate::accounts::Material;
-use crate::deliver::{Ended, misconfigured};
+use crate::deliver::{Ended, hidden_cause, misconfigured};
 
 /// Placeholder of the delivery's id in an address or URL.
 pub(super) const DELIVERY: &str = "{delivery}";
@@ -110,7 +110,7 @@ impl EmailSettings {
         let mut signatures = Vec::with_capacity(self.dkim.len());
         for dkim in &self.dkim {
             let key = dkim.key.get().await;
-            let key = key.map_err(|why| misconfigured("dkim_key_missing", &why))?;
+            let key = key.map_err(|why| hidden_cause("dkim_key_missing", &why))?;
             let signature = key.sign(&dkim.domain, &dkim.selector, &mail, draft.date);
             signatures.push(signature.map_err(|why| misconfigured("dkim", &why.to_string()))?);
         }

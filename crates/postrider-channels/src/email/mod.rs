@@ -49,7 +49,7 @@ pub use target::EmailTarget;
 
 use crate::accounts::Accounts;
 use crate::deliver::{
-    Ended, Protocol, Reading, Wiring, content_of, ended, impl_channel, misconfigured,
+    Ended, Protocol, Reading, Wiring, content_of, ended, hidden_cause, impl_channel,
 };
 use crate::pool::Response;
 use crate::scrub;
@@ -213,7 +213,7 @@ impl EmailChannel {
         mail: Vec<u8>,
     ) -> Result<Report, Ended> {
         let to = draft.to.address;
-        let keys = ses.keys().await.map_err(|why| misconfigured("credential_missing", &why))?;
+        let keys = ses.keys().await.map_err(|why| hidden_cause("credential_missing", &why))?;
         let endpoint = self.wiring.endpoint(&format!("{}{}", ses.endpoint, ses::SEND))?;
         let body = ses.body(attempt, draft.from.address, to, &mail);
         let host = endpoint.origin().authority();
@@ -233,7 +233,7 @@ impl EmailChannel {
         draft: &MailDraft<'_>,
     ) -> Result<Report, Ended> {
         let key = sendgrid.key.get().await;
-        let key = key.map_err(|why| misconfigured("credential_missing", &why))?;
+        let key = key.map_err(|why| hidden_cause("credential_missing", &why))?;
         let endpoint = self.wiring.endpoint(&format!("{}{}", sendgrid.endpoint, sendgrid::SEND))?;
         let request = |_| sendgrid::request(Method::POST, &key, sendgrid::body(draft));
         let response = self.wiring.exchange(attempt, &endpoint, request).await?;

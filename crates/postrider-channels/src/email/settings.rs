@@ -42,6 +42,7 @@ const ACCOUNTS: &str = "\
 # the delivery's id), feedback_id, and dkim keys (selector, key, domain): each of them signs.
 # [accounts.relay]
 # channel = \"email\"
+# tenant = \"*\"
 # host = \"smtp.example.com\"
 # user = \"shop\"
 # credential = \"file:/run/secrets/smtp\"

@@ -32,6 +32,7 @@ const ACCOUNTS: &str = "\
 # rate_per_s is 8000 with a ramp of 60 s where it is not named.
 # [accounts.firebase]
 # channel = \"fcm\"
+# tenant = \"*\"
 # credential = \"file:/run/secrets/firebase.json\"
 ";
 

@@ -1,36 +1,68 @@
-//! Turns a reference to a credential into a header when a request is sent. No queue holds the credential itself.
+//! Turns a reference to a credential into a part of a request when it is sent. No queue holds the credential itself.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashMap};
 
 use ::http::header::AUTHORIZATION;
 use ::http::{HeaderName, HeaderValue};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use postrider_core::TenantId;
+use url::form_urlencoded;
+
+/// The value that stands for every tenant.
+const EVERY_TENANT: &str = "*";
+
+/// The part of a request that holds its credential.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CredentialPart {
+    Header(HeaderName, HeaderValue),
+    /// `name=value`, as it stands in a URL.
+    Query(String),
+}
 
 /// Resolves references; called for every request, so that a changed secret is used at once.
 pub trait Credentials: Send + Sync {
-    /// `None` if it is not here, or not meant for this origin.
-    fn header(&self, reference: &str, origin: &str) -> Option<(HeaderName, HeaderValue)>;
+    /// `None` if it is not here, or not meant for this tenant and this origin.
+    fn resolve(&self, tenant: &TenantId, reference: &str, origin: &str) -> Option<CredentialPart>;
+
+    /// Whether a tenant may name this reference for this origin. Reads nothing.
+    fn allows(&self, tenant: &TenantId, reference: &str, origin: &str) -> bool;
+}
+
+/// A credential that callers may name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AllowedCredential {
+    pub reference: String,
+    /// The one origin that it may be sent to, e.g. `https://api.example.com`.
+    pub origin: String,
+    /// Who may name it; `*` for every tenant.
+    pub tenants: BTreeSet<String>,
 }
 
 /// `env:NAME` reads a variable, `file:PATH` a file. The text is a whole header
-/// (`Authorization: Basic …`, `X-Api-Key: …`) or only a bearer token.
+/// (`Authorization: Basic …`, `X-Api-Key: …`), a parameter of the query (`?key=…`), or only a bearer token.
 ///
 /// A caller chooses both the reference and the URL, and could otherwise have any file of the server sent to a host of
-/// its own. So only the references that the operator listed are resolved, each for its own origin.
+/// its own. So only the references that the operator listed are resolved, each for its own origin and tenants.
 #[derive(Debug, Default, Clone)]
 pub struct EnvAndFiles {
-    allowed: HashSet<(String, String)>,
+    /// The tenants of a reference at an origin.
+    allowed: HashMap<(String, String), BTreeSet<String>>,
 }
 
 impl EnvAndFiles {
-    /// References with the origin that each is meant for, e.g. `https://api.example.com`.
-    pub fn allowing(allowed: impl IntoIterator<Item = (String, String)>) -> Self {
-        Self { allowed: allowed.into_iter().collect() }
+    pub fn allowing(allowed: impl IntoIterator<Item = AllowedCredential>) -> Self {
+        let mut all: HashMap<_, BTreeSet<String>> = HashMap::new();
+        for AllowedCredential { reference, origin, tenants } in allowed {
+            all.entry((reference, origin)).or_default().extend(tenants);
+        }
+        Self { allowed: all }
     }
 }
 
 impl Credentials for EnvAndFiles {
-    fn header(&self, reference: &str, origin: &str) -> Option<(HeaderName, HeaderValue)> {
-        if !self.allowed.contains(&(reference.to_owned(), origin.to_owned())) {
+    fn resolve(&self, tenant: &TenantId, reference: &str, origin: &str) -> Option<CredentialPart> {
+        if !self.allows(tenant, reference, origin) {
             return None;
         }
         let text = match reference.split_once(':')? {
@@ -38,19 +70,62 @@ impl Credentials for EnvAndFiles {
             ("file", path) => std::fs::read_to_string(path).ok()?,
             _ => return None,
         };
-        header(text.trim())
+        part(text.trim())
+    }
+
+    fn allows(&self, tenant: &TenantId, reference: &str, origin: &str) -> bool {
+        let tenants = self.allowed.get(&(reference.to_owned(), origin.to_owned()));
+        tenants.is_some_and(|tenants| {
+            tenants.contains(EVERY_TENANT) || tenants.contains(tenant.as_str())
+        })
     }
 }
 
-fn header(text: &str) -> Option<(HeaderName, HeaderValue)> {
+fn part(text: &str) -> Option<CredentialPart> {
     if text.is_empty() {
         return None;
+    }
+    if let Some(query) = text.strip_prefix('?') {
+        let is_one_line = !query.chars().any(|c| c.is_control() || c == ' ' || c == '#');
+        return (is_one_line && query.contains('='))
+            .then(|| CredentialPart::Query(query.to_owned()));
     }
     // A bearer token has no space in it, so `: ` shows a whole header.
     let named = text.split_once(": ").and_then(|(name, value)| {
         Some((HeaderName::from_bytes(name.as_bytes()).ok()?, HeaderValue::from_str(value).ok()?))
     });
-    named.or_else(|| Some((AUTHORIZATION, HeaderValue::try_from(format!("Bearer {text}")).ok()?)))
+    let bearer = || Some((AUTHORIZATION, HeaderValue::try_from(format!("Bearer {text}")).ok()?));
+    named.or_else(bearer).map(|(name, value)| CredentialPart::Header(name, value))
+}
+
+impl CredentialPart {
+    /// The texts by which a receiver could repeat the secret, the longest first.
+    pub(super) fn secrets(&self) -> Vec<String> {
+        let whole = match self {
+            Self::Header(_, value) => String::from_utf8_lossy(value.as_bytes()).into_owned(),
+            Self::Query(query) => query.clone(),
+        };
+        let split = if matches!(self, Self::Header(..)) { ' ' } else { '=' };
+        let mut all = vec![whole.clone()];
+        if let Some((scheme, secret)) = whole.split_once(split) {
+            all.push(secret.to_owned());
+            if scheme.eq_ignore_ascii_case("basic") {
+                let decoded = STANDARD.decode(secret).ok().and_then(|b| String::from_utf8(b).ok());
+                let password = decoded.as_deref().and_then(|text| Some(text.split_once(':')?.1));
+                all.extend(password.map(str::to_owned));
+                all.extend(decoded);
+            }
+        }
+        let escaped: Vec<_> = all.iter().map(|text| text.replace('/', "\\/")).collect();
+        let encoded = all.iter().map(|text| form_urlencoded::byte_serialize(text.as_bytes()));
+        let encoded: Vec<String> = encoded.map(Iterator::collect).collect();
+        all.extend(escaped.into_iter().chain(encoded));
+        all.retain(|text| !text.is_empty());
+        all.sort_unstable();
+        all.dedup();
+        all.sort_unstable_by_key(|text| std::cmp::Reverse(text.len()));
+        all
+    }
 }
 
 #[cfg(test)]
@@ -60,33 +135,53 @@ mod tests {
 
     const ORIGIN: &str = "https://api.example.com";
 
-    fn allowing(reference: &str) -> EnvAndFiles {
-        EnvAndFiles::allowing([(reference.to_owned(), ORIGIN.to_owned())])
+    fn allowing(reference: &str, tenants: &[&str]) -> EnvAndFiles {
+        EnvAndFiles::allowing([AllowedCredential {
+            reference: reference.to_owned(),
+            origin: ORIGIN.to_owned(),
+            tenants: tenants.iter().map(|name| (*name).to_owned()).collect(),
+        }])
+    }
+
+    fn resolve(credentials: &EnvAndFiles, reference: &str, origin: &str) -> Option<CredentialPart> {
+        credentials.resolve(&TenantId::new("acme"), reference, origin)
+    }
+
+    fn header(name: &'static str, value: &str) -> Option<CredentialPart> {
+        let value = HeaderValue::from_str(value).unwrap();
+        Some(CredentialPart::Header(HeaderName::from_static(name), value))
     }
 
     #[test]
     fn a_credential_goes_only_where_the_operator_said() {
-        assert!(allowing("env:PATH").header("env:PATH", ORIGIN).is_some());
-        assert_eq!(allowing("env:PATH").header("env:PATH", "https://attacker.example"), None);
-        assert_eq!(allowing("env:PATH").header("env:HOME", ORIGIN), None);
-        assert_eq!(EnvAndFiles::default().header("env:PATH", ORIGIN), None);
+        let path = allowing("env:PATH", &["*"]);
+        assert!(resolve(&path, "env:PATH", ORIGIN).is_some());
+        assert_eq!(resolve(&path, "env:PATH", "https://attacker.example"), None);
+        assert_eq!(resolve(&path, "env:HOME", ORIGIN), None);
+        assert_eq!(resolve(&EnvAndFiles::default(), "env:PATH", ORIGIN), None);
     }
 
     #[test]
-    fn a_file_holds_a_header_or_a_token_and_is_read_anew() {
+    fn a_credential_is_for_the_tenants_that_the_operator_named() {
+        assert!(resolve(&allowing("env:PATH", &["acme", "shop"]), "env:PATH", ORIGIN).is_some());
+        assert_eq!(resolve(&allowing("env:PATH", &["shop"]), "env:PATH", ORIGIN), None);
+        assert_eq!(resolve(&allowing("env:PATH", &[]), "env:PATH", ORIGIN), None);
+    }
+
+    #[test]
+    fn a_file_holds_a_header_a_parameter_or_a_token_and_is_read_anew() {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         let reference = format!("file:{}", file.path().display());
-        let credentials = allowing(&reference);
-        assert_eq!(credentials.header(&reference, ORIGIN), None);
+        let credentials = allowing(&reference, &["acme"]);
+        assert_eq!(resolve(&credentials, &reference, ORIGIN), None);
         writeln!(file, "abc.def:ghi").unwrap();
-        let (name, value) = credentials.header(&reference, ORIGIN).unwrap();
-        assert_eq!(
-            (name.as_str(), value.to_str().unwrap()),
-            ("authorization", "Bearer abc.def:ghi")
-        );
+        let found = resolve(&credentials, &reference, ORIGIN);
+        assert_eq!(found, header("authorization", "Bearer abc.def:ghi"));
         std::fs::write(file.path(), "X-Api-Key: s3cret\n").unwrap();
-        let (name, value) = credentials.header(&reference, ORIGIN).unwrap();
-        assert_eq!((name.as_str(), value.to_str().unwrap()), ("x-api-key", "s3cret"));
+        assert_eq!(resolve(&credentials, &reference, ORIGIN), header("x-api-key", "s3cret"));
+        std::fs::write(file.path(), "?key=s3cret\n").unwrap();
+        let query = Some(CredentialPart::Query("key=s3cret".to_owned()));
+        assert_eq!(resolve(&credentials, &reference, ORIGIN), query);
     }
 
     #[test]
@@ -94,7 +189,20 @@ mod tests {
         for reference in
             ["", "env", "env:POSTRIDER_SURELY_NOT_SET", "file:/surely/not/there", "vault:x"]
         {
-            assert_eq!(allowing(reference).header(reference, ORIGIN), None, "{reference}");
+            let credentials = allowing(reference, &["*"]);
+            assert_eq!(resolve(&credentials, reference, ORIGIN), None, "{reference}");
+        }
+    }
+
+    #[test]
+    fn a_secret_is_known_in_every_form_that_could_be_repeated() {
+        let basic = header("authorization", "Basic dXNlcjpwYXNz").unwrap().secrets();
+        for form in ["Basic dXNlcjpwYXNz", "dXNlcjpwYXNz", "user:pass", "user%3Apass", "pass"] {
+            assert!(basic.iter().any(|known| known == form), "{form}");
+        }
+        let query = CredentialPart::Query("key=a/b".to_owned()).secrets();
+        for form in ["key=a/b", "a/b", "a\\/b", "a%2Fb"] {
+            assert!(query.iter().any(|known| known == form), "{form}");
         }
     }
 }

@@ -2,20 +2,24 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use http::{HeaderName, HeaderValue, Method};
 use postrider_core::model::content::Content;
-use postrider_core::{ChannelIntake, CheckedAddress, FieldError, Target};
+use postrider_core::{ChannelIntake, CheckedAddress, FieldError, Target, TenantId};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{HttpContent, HttpTarget};
-use crate::address::{NetworkPolicy, check_url, read, shown};
+use super::{Credentials, HttpContent, HttpTarget, SecretNames};
+use crate::address::{NetworkPolicy, check_url, origin, read, shown};
 use crate::definition::intake_of;
 use crate::target::checked;
 
 pub struct HttpIntake {
     pub policy: NetworkPolicy,
+    /// Which credentials may be named.
+    pub credentials: Arc<dyn Credentials>,
+    pub names: SecretNames,
 }
 
 #[derive(Deserialize)]
@@ -35,9 +39,6 @@ fn post() -> String {
     "POST".to_owned()
 }
 
-/// Headers that carry a secret. They are not stored; the credential sets them at each attempt.
-const SECRET_HEADERS: [&str; 5] =
-    ["authorization", "proxy-authorization", "cookie", "x-api-key", "x-auth-token"];
 /// Headers that belong to the connection, not to the request.
 pub(super) const HOP_HEADERS: [&str; 11] = [
     "connection",
@@ -64,6 +65,35 @@ impl ChannelIntake for HttpIntake {
     intake_of!(HttpTarget);
 
     fn address(&self, json: &str) -> Result<CheckedAddress, Vec<FieldError>> {
+        self.checked(None, json)
+    }
+
+    fn address_for(
+        &self,
+        tenant: &TenantId,
+        json: &str,
+    ) -> Result<CheckedAddress, Vec<FieldError>> {
+        self.checked(Some(tenant), json)
+    }
+
+    fn own_body<'a>(&self, content: &Content<'a>) -> Option<&'a RawValue> {
+        HttpContent::of(content).ok()?.body
+    }
+
+    fn method<'a>(&self, target: &'a Target) -> Cow<'a, str> {
+        target
+            .read::<HttpTarget<'a>>()
+            .map_or(Cow::Borrowed("POST"), |target| target.method.to_ascii_uppercase().into())
+    }
+}
+
+impl HttpIntake {
+    /// Without a tenant, only the form of a credential is checked.
+    fn checked(
+        &self,
+        tenant: Option<&TenantId>,
+        json: &str,
+    ) -> Result<CheckedAddress, Vec<FieldError>> {
         let shape = "method, url, headers {name: value}, credential (env:NAME or file:PATH)";
         let request: HttpAddressRequest = read(json, shape)?;
         let mut errors = Vec::from_iter(check_url("url", &request.url, self.policy).err());
@@ -76,8 +106,21 @@ impl ChannelIntake for HttpIntake {
         if credential.as_deref().is_some_and(|reference| !is_reference(reference)) {
             let allowed = "a reference, env:NAME or file:PATH; never the secret itself";
             errors.push(FieldError::new("credential", "something else", allowed));
+        } else if let (Some(tenant), Some(reference)) = (tenant, credential.as_deref())
+            && !self.credentials.allows(tenant, reference, &origin(&request.url))
+        {
+            let allowed =
+                "one that the operator lists in http.credentials for this tenant and origin";
+            errors.push(FieldError::new("credential", "one that is not listed", allowed));
         }
-        let headers = check_headers(request.headers, credential.is_some(), &mut errors);
+        if let Some(name) = self.names.secret_parameter(&request.url) {
+            let found = format!("the parameter {:?}, which looks like a secret", shown(&name));
+            let allowed =
+                "no secret is stored: name it by credential; http.public_names exempts a name";
+            errors.push(FieldError::new("url", found, allowed));
+        }
+        let headers =
+            check_headers(request.headers, credential.is_some(), &self.names, &mut errors);
         if !errors.is_empty() {
             return Err(errors);
         }
@@ -88,16 +131,6 @@ impl ChannelIntake for HttpIntake {
             credential: credential.map(Into::into),
         };
         Ok(checked(target))
-    }
-
-    fn own_body<'a>(&self, content: &Content<'a>) -> Option<&'a RawValue> {
-        HttpContent::of(content).ok()?.body
-    }
-
-    fn method<'a>(&self, target: &'a Target) -> Cow<'a, str> {
-        target
-            .read::<HttpTarget<'a>>()
-            .map_or(Cow::Borrowed("POST"), |target| target.method.to_ascii_uppercase().into())
     }
 }
 
@@ -115,6 +148,7 @@ fn is_reference(text: &str) -> bool {
 fn check_headers(
     given: BTreeMap<String, String>,
     has_credential: bool,
+    names: &SecretNames,
     errors: &mut Vec<FieldError>,
 ) -> BTreeMap<Cow<'static, str>, Cow<'static, str>> {
     if given.len() > HEADERS_MAX {
@@ -128,9 +162,9 @@ fn check_headers(
     let mut kept = BTreeMap::new();
     for (name, value) in given {
         let lower = name.to_ascii_lowercase();
-        if let Some((found, allowed)) = flaw(&lower, &value, has_credential) {
+        if let Some((found, allowed)) = flaw(&lower, &value, has_credential, names) {
             errors.push(FieldError::new(format!("headers.{}", shown(&lower)), found, allowed));
-        } else if !SECRET_HEADERS.contains(&&*lower)
+        } else if !SecretNames::is_known_header(&lower)
             && kept.insert(Cow::Owned(lower.clone()), Cow::Owned(value)).is_some()
         {
             let field = format!("headers.{}", shown(&lower));
@@ -141,7 +175,12 @@ fn check_headers(
 }
 
 /// Why a header cannot go with a request: what it is, and what is allowed.
-fn flaw(name: &str, value: &str, has_credential: bool) -> Option<(&'static str, &'static str)> {
+fn flaw(
+    name: &str,
+    value: &str,
+    has_credential: bool,
+    names: &SecretNames,
+) -> Option<(&'static str, &'static str)> {
     if HeaderName::from_bytes(name.as_bytes()).is_err() {
         return Some(("no header's name", "a name of letters, digits and hyphens"));
     }
@@ -155,9 +194,10 @@ fn flaw(name: &str, value: &str, has_credential: bool) -> Option<(&'static str, 
         };
         return Some((found, "a value in one line, without control characters"));
     }
-    let secret = SECRET_HEADERS.contains(&name) && !has_credential;
-    secret.then_some((
+    let is_replaced = SecretNames::is_known_header(name) && has_credential;
+    (names.is_secret_header(name) && !is_replaced).then_some((
         "a credential",
-        "no secret is stored: name it by credential, e.g. \"env:BILLING_TOKEN\"",
+        "no secret is stored: name it by credential, e.g. \"env:BILLING_TOKEN\"; http.public_names exempts \
+         a name that only looks like one",
     ))
 }

@@ -5,6 +5,7 @@ mod body;
 mod content;
 mod credentials;
 mod intake;
+mod secret_names;
 mod settings;
 mod target;
 
@@ -15,8 +16,9 @@ use ::http::{HeaderMap, HeaderName, HeaderValue, Method};
 use postrider_core::{Attempt, ChannelKind, ChannelTraits, Outcome, Report};
 
 pub use content::HttpContent;
-pub use credentials::{Credentials, EnvAndFiles};
+pub use credentials::{AllowedCredential, CredentialPart, Credentials, EnvAndFiles};
 pub use intake::HttpIntake;
+pub use secret_names::SecretNames;
 pub use settings::HttpSection;
 pub use target::HttpTarget;
 
@@ -44,6 +46,8 @@ impl_channel!(HttpChannel);
 pub(crate) struct HttpCall {
     endpoint: Endpoint,
     request: Request,
+    /// The forms in which a receiver could repeat the credential.
+    secrets: Vec<String>,
 }
 
 impl Protocol for HttpChannel {
@@ -52,6 +56,12 @@ impl Protocol for HttpChannel {
     fn prepare(&self, attempt: &Attempt) -> Result<HttpCall, Ended> {
         let HttpTarget { method, url, headers, credential } = target_of(attempt)?;
         let refuse = |code| ended(Outcome::DropMessage, code);
+        let credential =
+            credential.map(|name| self.credential(attempt, &name, &url)).transpose()?;
+        let url = match &credential {
+            Some(CredentialPart::Query(query)) => with_query(&url, query).into(),
+            _ => url,
+        };
         let endpoint = self.wiring.endpoint(&url)?;
         let method = Method::from_bytes(method.as_bytes()).map_err(|_| refuse("bad_method"))?;
         let body = body::render(attempt, &method)?;
@@ -67,17 +77,19 @@ impl Protocol for HttpChannel {
             sent.entry(CONTENT_TYPE).or_insert(HeaderValue::from_static(kind));
         }
         add_ours(attempt, &mut sent);
-        if let Some(reference) = credential {
-            self.add_credential(&reference, &url, &mut sent)?;
+        let secrets = credential.as_ref().map(CredentialPart::secrets).unwrap_or_default();
+        if let Some(CredentialPart::Header(name, mut value)) = credential {
+            value.set_sensitive(true);
+            sent.insert(name, value);
         }
         let request = Request { method, headers: sent, body: body.bytes };
-        Ok(HttpCall { endpoint, request })
+        Ok(HttpCall { endpoint, request, secrets })
     }
 
     async fn send(&self, attempt: &Attempt, call: HttpCall) -> Result<Report, Ended> {
-        let HttpCall { endpoint, request } = call;
+        let HttpCall { endpoint, request, secrets } = call;
         let body = request.body.clone();
-        self.wiring.call_on("http", attempt, &endpoint, &body, |_| request).await
+        self.wiring.call_on("http", attempt, &endpoint, &body, &secrets, |_| request).await
     }
 }
 
@@ -101,20 +113,28 @@ fn add_ours(attempt: &Attempt, headers: &mut HeaderMap) {
 }
 
 impl HttpChannel {
-    fn add_credential(
+    fn credential(
         &self,
+        attempt: &Attempt,
         reference: &str,
         url: &str,
-        headers: &mut HeaderMap,
-    ) -> Result<(), Ended> {
+    ) -> Result<CredentialPart, Ended> {
         let origin = crate::address::origin(url);
-        let (name, mut value) = self.credentials.header(reference, &origin).ok_or_else(|| {
+        let found = self.credentials.resolve(&attempt.message.tenant, reference, &origin);
+        found.ok_or_else(|| {
             let detail = "the credential that this request refers to is not here, or \
-                          http.credentials does not list it for this origin";
+                          http.credentials does not list it for this tenant and origin";
             misconfigured("credential_missing", detail)
-        })?;
-        value.set_sensitive(true);
-        headers.insert(name, value);
-        Ok(())
+        })
     }
+}
+
+/// The URL with a parameter more.
+fn with_query(url: &str, query: &str) -> String {
+    let (url, fragment) = match url.split_once('#') {
+        Some((url, fragment)) => (url, format!("#{fragment}")),
+        None => (url, String::new()),
+    };
+    let joint = if url.contains('?') { '&' } else { '?' };
+    format!("{url}{joint}{query}{fragment}")
 }

@@ -26,7 +26,7 @@ pub use settings::NtfySection;
 pub use target::NtfyTarget;
 
 use crate::accounts::{Accounts, Material};
-use crate::deliver::{Ended, Protocol, Reading, Wiring, content_of, impl_channel, misconfigured};
+use crate::deliver::{Ended, Protocol, Reading, Wiring, content_of, hidden_cause, impl_channel};
 use crate::pool::{JSON, Request, own_headers};
 use crate::scrub::hide_exactly;
 use crate::target::target_of;
@@ -109,7 +109,7 @@ impl NtfyChannel {
             None => None,
             Some(secret) => {
                 let known = secret.get().await;
-                Some(known.map_err(|why| misconfigured("credential_unreadable", &why))?)
+                Some(known.map_err(|why| hidden_cause("credential_unreadable", &why))?)
             }
         };
         let secret = secret.as_deref().map(String::as_str);

@@ -27,6 +27,7 @@ const ACCOUNTS: &str = "\
 # A server that is open to all needs neither.
 # [accounts.ntfy]
 # channel = \"ntfy\"
+# tenant = \"*\"
 # endpoint = \"https://ntfy.example.com\"
 # credential = \"env:NTFY_TOKEN\"
 ";

@@ -31,7 +31,7 @@ pub use settings::SmsSection;
 pub use target::SmsTarget;
 
 use crate::accounts::{Accounts, Material};
-use crate::deliver::{Ended, Protocol, Reading, Wiring, content_of, impl_channel, misconfigured};
+use crate::deliver::{Ended, Protocol, Reading, Wiring, content_of, hidden_cause, impl_channel};
 use crate::email::hiding;
 use crate::target::target_of;
 
@@ -113,7 +113,7 @@ impl SmsChannel {
             None => None,
             Some(secret) => {
                 let known = secret.get().await;
-                Some(known.map_err(|why| misconfigured("credential_missing", &why))?)
+                Some(known.map_err(|why| hidden_cause("credential_missing", &why))?)
             }
         };
         let endpoint = self.wiring.endpoint(&account.url)?;

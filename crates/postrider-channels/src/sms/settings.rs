@@ -31,11 +31,13 @@ const ACCOUNTS: &str = "\
 # system_type, window, from.
 # [accounts.twilio]
 # channel = \"sms\"
+# tenant = \"*\"
 # account_sid = \"AC00000000000000000000000000000000\"
 # credential = \"env:TWILIO_AUTH_TOKEN\"
 # from = \"+15550100\"
 # [accounts.gateway]
 # channel = \"sms\"
+# tenant = \"*\"
 # provider = \"http\"
 # priority = 1
 # url = \"https://gateway.example/messages\"

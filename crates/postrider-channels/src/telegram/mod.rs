@@ -25,7 +25,7 @@ pub use settings::TelegramSection;
 pub use target::TelegramTarget;
 
 use crate::accounts::{Account, Accounts, Material};
-use crate::deliver::{Ended, Protocol, Reading, Wiring, content_of, impl_channel, misconfigured};
+use crate::deliver::{Ended, Protocol, Reading, Wiring, content_of, hidden_cause, impl_channel};
 use crate::pool::{JSON, Request};
 use crate::scrub::hide_exactly;
 use crate::target::{ChannelTarget as _, target_of};
@@ -134,7 +134,7 @@ impl TelegramChannel {
         draft: &TelegramDraft,
     ) -> Result<(Report, Option<String>), Ended> {
         let token = bot.token.get().await;
-        let token = token.map_err(|why| misconfigured("credential_unreadable", &why))?;
+        let token = token.map_err(|why| hidden_cause("credential_unreadable", &why))?;
         let chat = target.moved_to.as_deref().unwrap_or(&target.chat_id);
         let endpoint = self.wiring.endpoint(&format!("{}/bot{token}/sendMessage", bot.endpoint))?;
         let body = render::body(chat, draft);

@@ -29,6 +29,7 @@ const ACCOUNTS: &str = "\
 # telegram: credential is the bot's token; endpoint is the Bot API server, if it is your own.
 # [accounts.bot]
 # channel = \"telegram\"
+# tenant = \"*\"
 # credential = \"env:TELEGRAM_BOT_TOKEN\"
 ";
 

@@ -76,7 +76,8 @@ impl Protocol for WebhookChannel {
             headers: headers(attempt, &call, now),
             body: call.body.clone(),
         };
-        let called = self.wiring.call_on("webhook", attempt, &call.endpoint, &call.body, request);
+        let called =
+            self.wiring.call_on("webhook", attempt, &call.endpoint, &call.body, &[], request);
         Ok(with_strike(called.await.unwrap_or_else(|ended| *ended)))
     }
 }

@@ -10,9 +10,9 @@ use postrider_channels::http::HttpTarget;
 use postrider_channels::webhook::WebhookTarget;
 use postrider_channels::webpush::WebpushTarget;
 use postrider_channels::{
-    ChannelTarget, ChatChannel, Credentials, CurrentAnswerTable, HttpChannel, Pool, PoolConfig,
-    VapidKey, VapidKeys, WebPushChannel, WebhookChannel, WebhookSecret, WebhookSecrets, Wiring,
-    answers,
+    ChannelTarget, ChatChannel, CredentialPart, Credentials, CurrentAnswerTable, HttpChannel, Pool,
+    PoolConfig, VapidKey, VapidKeys, WebPushChannel, WebhookChannel, WebhookSecret, WebhookSecrets,
+    Wiring, answers,
 };
 use postrider_core::model::message::Envelope;
 use postrider_core::{
@@ -98,13 +98,14 @@ impl WebhookSecrets for Secrets {
 struct OneCredential;
 
 impl Credentials for OneCredential {
-    fn header(
-        &self,
-        reference: &str,
-        _origin: &str,
-    ) -> Option<(http::HeaderName, http::HeaderValue)> {
-        let header = (http::header::AUTHORIZATION, http::HeaderValue::from_static("Bearer t0ken"));
-        (reference == "env:TOKEN").then_some(header)
+    fn resolve(&self, tenant: &TenantId, reference: &str, origin: &str) -> Option<CredentialPart> {
+        let value = http::HeaderValue::from_static("Bearer t0ken");
+        self.allows(tenant, reference, origin)
+            .then_some(CredentialPart::Header(http::header::AUTHORIZATION, value))
+    }
+
+    fn allows(&self, _: &TenantId, reference: &str, _: &str) -> bool {
+        reference == "env:TOKEN"
     }
 }
 

@@ -146,6 +146,15 @@ pub trait ChannelIntake: Send + Sync {
     /// Reads an address as a caller writes it (`{"channel": …, …}`). Fields are named relative to it.
     fn address(&self, json: &str) -> Result<CheckedAddress, Vec<FieldError>>;
 
+    /// The same for one tenant, where what may be written depends on it.
+    fn address_for(
+        &self,
+        _tenant: &TenantId,
+        json: &str,
+    ) -> Result<CheckedAddress, Vec<FieldError>> {
+        self.address(json)
+    }
+
     /// The locator of a stored target.
     fn locator<'a>(&self, target: &'a Target) -> Cow<'a, str>;
 

@@ -25,7 +25,7 @@ use postrider_core::{
 use serde::Deserialize;
 
 use crate::policies::{Policies, Policy};
-use crate::template::CurrentTemplates;
+use crate::template::{CurrentTemplates, RenderPool};
 use addresses::targets;
 pub use admit::IntakeAnswer;
 use admit::RefusedMessage;
@@ -61,6 +61,7 @@ pub struct MessageIntake {
     lanes: Mutex<HashMap<LaneKey, Arc<LaneKey>>>,
     room: IntakeRoom,
     templates: Arc<CurrentTemplates>,
+    renders: RenderPool,
 }
 
 impl MessageIntake {
@@ -81,6 +82,7 @@ impl MessageIntake {
             lanes: Mutex::default(),
             room: IntakeRoom::new(seed(hash_key)),
             templates: Arc::default(),
+            renders: RenderPool::default(),
         }
     }
 
@@ -139,7 +141,7 @@ impl MessageIntake {
         key: Option<&str>,
     ) -> Result<NewMessage, IntakeRefusal> {
         let class = class(policy, request.class.as_deref())?;
-        let text = self.content_text(tenant, &request)?;
+        let text = self.content_text(tenant, &request).await?;
         let content = self.parse_content(&text)?;
         let deliveries = self.deliveries(tenant, &request.to, &class).await?;
         let ttl_s = self.ttl(&request, &class, &deliveries)?;
@@ -274,7 +276,7 @@ impl MessageIntake {
         let channel = ChannelKind::parse(&name).and_then(|kind| self.channel(kind));
         let channel = channel.ok_or_else(|| wrong(&shorten(&name)))?;
         match channel.serves(tenant) {
-            true => channel.address(json),
+            true => channel.address_for(tenant, json),
             false => Err(wrong(&format!("{name}, which is not configured"))),
         }
     }

@@ -13,6 +13,8 @@ pub enum RefusalKind {
     InvalidMessage,
     /// The template does not exist, or cannot be rendered with the variables of the message.
     Template,
+    /// There was no time to render the template.
+    TemplateLate,
     /// The idempotency key was used for another message.
     IdempotencyConflict,
     TenantFull,
@@ -31,6 +33,7 @@ impl RefusalKind {
             Self::InvalidJson => "invalid_json",
             Self::InvalidMessage => "invalid_message",
             Self::Template => "template",
+            Self::TemplateLate => "template_late",
             Self::IdempotencyConflict => "idempotency_conflict",
             Self::TenantFull => "tenant_full",
             Self::ServerFull => "server_full",
@@ -87,8 +90,15 @@ impl IntakeRefusal {
         Self::invalid(vec![FieldError::new(field, found, allowed)])
     }
 
-    pub(super) fn template(errors: Vec<FieldError>) -> Self {
+    pub fn template(errors: Vec<FieldError>) -> Self {
         Self { kind: RefusalKind::Template, ..Self::invalid(errors) }
+    }
+
+    /// The server is too busy to render a template in its time.
+    pub fn template_late() -> Self {
+        let detail =
+            "the server is too busy to render the template; nothing was accepted, try again later";
+        Self { retry_after_s: Some(2), ..Self::new(RefusalKind::TemplateLate, detail) }
     }
 
     pub(super) fn conflict(first: MessageId) -> Self {

@@ -13,7 +13,9 @@ use serde_json::{Map, Value};
 use super::MessageIntake;
 use super::refusal::IntakeRefusal;
 use super::request::{SubmittedMessage, shorten};
-use crate::template::{CurrentTemplates, TemplateCall, VARIABLES_MAX};
+use crate::template::{
+    CurrentTemplates, RenderPool, Template, TemplateCall, TemplateFailure, VARIABLES_MAX,
+};
 
 const ALLOWED: &str =
     "{\"name\": \"…\", \"locale\": \"de-AT\", \"variables\": {…}}; only name is needed";
@@ -45,7 +47,7 @@ impl MessageIntake {
     }
 
     /// The content of a message: its own, or a template's with its own fields in it.
-    pub(super) fn content_text<'a>(
+    pub(super) async fn content_text<'a>(
         &self,
         tenant: &TenantId,
         request: &SubmittedMessage<'a>,
@@ -54,17 +56,34 @@ impl MessageIntake {
         self.parse_content(request.content)?;
         let variables =
             variables(wanted.variables).map_err(|error| IntakeRefusal::template(vec![error]))?;
+        let template = self.template(tenant, &wanted.name)?;
+        let locale = wanted.locale.as_deref();
+        if template.is_light(wanted.variables.map_or(0, |raw| raw.get().len())) {
+            let (variables, content) = (&variables, request.content);
+            let call = TemplateCall { locale, variables, content, deadline: None };
+            return Ok(Cow::Owned(template.render(&call)?));
+        }
+        let (locale, content) = (locale.map(str::to_owned), request.content.to_owned());
+        let rendered = self.renders.run(move |deadline| {
+            let deadline = Some(deadline);
+            let (locale, variables) = (locale.as_deref(), &variables);
+            template.render(&TemplateCall { locale, variables, content: &content, deadline })
+        });
+        let rendered = rendered.await.map_err(|_| IntakeRefusal::template_late())?;
+        Ok(Cow::Owned(rendered?))
+    }
+
+    fn template(&self, tenant: &TenantId, name: &str) -> Result<Arc<Template>, IntakeRefusal> {
         let templates = self.templates.now();
-        let template = templates.find(tenant, &wanted.name).ok_or_else(|| {
+        templates.find(tenant, name).cloned().ok_or_else(|| {
             let names = templates.names(tenant);
-            IntakeRefusal::template(vec![unknown(&wanted.name, &names)])
-        })?;
-        let call = TemplateCall {
-            locale: wanted.locale.as_deref(),
-            variables: &variables,
-            content: request.content,
-        };
-        template.render(&call).map(Cow::Owned).map_err(IntakeRefusal::template)
+            IntakeRefusal::template(vec![unknown(name, &names)])
+        })
+    }
+
+    /// Where templates are rendered that may take their time.
+    pub fn renders(&self) -> &RenderPool {
+        &self.renders
     }
 
     /// Checks content for a channel; `None` if the tenant cannot send by it.
@@ -75,6 +94,15 @@ impl MessageIntake {
         content: &Content<'_>,
     ) -> Option<Result<(), Vec<FieldError>>> {
         Some(self.intake(tenant, kind)?.check(content))
+    }
+}
+
+impl From<TemplateFailure> for IntakeRefusal {
+    fn from(failure: TemplateFailure) -> Self {
+        match failure {
+            TemplateFailure::Invalid(errors) => Self::template(errors),
+            TemplateFailure::Late => Self::template_late(),
+        }
     }
 }
 

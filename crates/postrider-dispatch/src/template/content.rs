@@ -2,7 +2,7 @@
 //! everything else is copied. Knows the fields of content, but no channel.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use minijinja::Environment;
 use postrider_core::FieldError;
@@ -22,12 +22,36 @@ pub(super) enum ContentPiece {
     Object(Vec<(String, ContentPiece)>),
 }
 
+/// What a template may cost: decides how and where it is rendered.
+#[derive(Debug, Default)]
+pub(super) struct TemplateCosts {
+    /// The bytes of all texts.
+    pub(super) bytes: usize,
+    pub(super) has_loop: bool,
+    /// The names of the texts that read whole texts at each step.
+    pub(super) scanning: HashSet<Box<str>>,
+    /// The bytes of the longest text in their expressions.
+    pub(super) longest_constant: usize,
+}
+
+impl TemplateCosts {
+    fn add(&mut self, name: &str, text: &str, traits: guard::TextTraits) {
+        self.bytes += text.len();
+        self.has_loop |= traits.has_loop;
+        if traits.scans {
+            self.scanning.insert(name.into());
+            self.longest_constant = self.longest_constant.max(traits.longest_constant);
+        }
+    }
+}
+
 /// Reads one locale's content.
 pub(super) struct LocaleReader<'a> {
     pub(super) locale: &'a str,
     /// The path that errors name.
     pub(super) at: String,
     pub(super) engine: &'a mut Environment<'static>,
+    pub(super) costs: &'a mut TemplateCosts,
     pub(super) errors: &'a mut Vec<FieldError>,
 }
 
@@ -71,7 +95,8 @@ impl LocaleReader<'_> {
 
     fn text(&mut self, path: &str, text: &str) -> ContentPiece {
         let name = format!("{}/{path}", self.locale);
-        let compiled = guard::check(text, &engine::SYNTAX).and_then(|()| {
+        let compiled = guard::check(text, &engine::SYNTAX).and_then(|traits| {
+            self.costs.add(&name, text, traits);
             let added = self.engine.add_template_owned(name.clone(), text.to_owned());
             added.map_err(|error| guard::TemplateFlaw::of(&error))
         });

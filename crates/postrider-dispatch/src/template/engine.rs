@@ -1,7 +1,7 @@
 //! The template engine with its bounds: few filters, a limit on the bytes that filters read and write, and a
-//! limit on the steps of each text.
+//! limit on the steps of each text. `variables.rs` counts the items that are touched.
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Rest, ValueKind, ValueOrKwargs};
@@ -10,7 +10,8 @@ use minijinja::{
     escape_formatter,
 };
 
-use super::variables::record;
+use super::record::{ITEMS_MAX, RenderRecord};
+use super::variables::{CountedList, EmptyVariable, record};
 
 /// Steps that one text may take; all of a message may take twice as many.
 pub(super) const STEPS_MAX: u64 = 20_000;
@@ -52,11 +53,13 @@ fn base() -> Environment<'static> {
     functions.iter().for_each(|name| engine.remove_global(name));
     for (name, filter) in filters() {
         let paid = move |state: &mut State<'_, '_>, args: Rest<ValueOrKwargs>| {
-            let args = args.into_values();
-            pay(state, name, &args)?;
-            let made = filter.call(state, &args)?;
-            record(state)?.spend(size(&made))?;
-            Ok::<_, Error>(made)
+            let mut args = args.into_values();
+            let record = record(state)?;
+            note_missing(name, &mut args);
+            record.filtering(|| {
+                pay(&record, name, &args)?;
+                counted(filter.call(state, &args)?, &record)
+            })
         };
         engine.add_filter(name, paid);
     }
@@ -65,6 +68,8 @@ fn base() -> Environment<'static> {
     {
         engine.remove_filter(unbounded);
     }
+    engine.add_test("defined", |value: Value| !is_missing(&value));
+    engine.add_test("undefined", |value: Value| is_missing(&value));
     // It panics if it divides by zero.
     engine.remove_test("divisibleby");
     engine.set_fuel(Some(STEPS_MAX));
@@ -80,6 +85,7 @@ fn base() -> Environment<'static> {
 
 /// Escapes what HTML needs and no more: a slash as an entity would make links unreadable in the source.
 fn print(out: &mut Output<'_>, state: &mut State<'_, '_>, value: &Value) -> Result<(), Error> {
+    record(state)?.look_at_clock();
     let text = value.as_str().filter(|_| !value.is_safe());
     let (Some(text), AutoEscape::Html) = (text, state.auto_escape()) else {
         return escape_formatter(out, state, value);
@@ -116,13 +122,51 @@ fn filters() -> Vec<(&'static str, Value)> {
     all
 }
 
+/// Whether a value is missing. To ask is not to use it.
+fn is_missing(value: &Value) -> bool {
+    let stand_in = value.downcast_object_ref::<EmptyVariable>();
+    stand_in.inspect(|missing| missing.forgive()).is_some() || value.is_undefined()
+}
+
+/// A filter uses its arguments, but `default` is there for missing ones.
+fn note_missing(name: &str, args: &mut [Value]) {
+    if matches!(name, "default" | "d") {
+        let first = args.first_mut().filter(|value| is_missing(value));
+        if let Some(value) = first {
+            *value = Value::UNDEFINED;
+        }
+    }
+    for missing in args.iter().filter_map(|value| value.downcast_object_ref::<EmptyVariable>()) {
+        missing.note_use();
+    }
+}
+
+/// What a filter made, counted; a list counts also when it is used.
+fn counted(made: Value, record: &Arc<RenderRecord>) -> Result<Value, Error> {
+    let is_list = matches!(made.kind(), ValueKind::Seq | ValueKind::Iterable);
+    let is_ours = made.downcast_object_ref::<CountedList>().is_some()
+        || made.downcast_object_ref::<EmptyVariable>().is_some();
+    if !is_list || is_ours {
+        record.spend_made(size(&made))?;
+        return Ok(made);
+    }
+    let items: Vec<Value> = made.try_iter()?.take(ITEMS_MAX).collect();
+    record.spend(items.len().saturating_mul(8))?;
+    record.touch(items.len());
+    Ok(CountedList::value(items, record))
+}
+
 /// Counts the bytes that a filter is about to read and write.
-fn pay(state: &State<'_, '_>, name: &str, args: &[Value]) -> Result<(), Error> {
+fn pay(record: &RenderRecord, name: &str, args: &[Value]) -> Result<(), Error> {
     let text = |n: usize| args.get(n).map(Value::to_string).unwrap_or_default();
     let made = match name {
         "replace" => text(0).matches(&text(1)).count().saturating_mul(text(2).len()),
         // The separator may also be given by name, so all arguments count.
         "join" => {
+            args.first().map_or(0, items).saturating_mul(args.iter().skip(1).map(printed).sum())
+        }
+        // Each item may be looked for in the arguments.
+        "select" | "reject" | "selectattr" | "rejectattr" => {
             args.first().map_or(0, items).saturating_mul(args.iter().skip(1).map(printed).sum())
         }
         "tojson" if args.len() > 1 => {
@@ -131,7 +175,7 @@ fn pay(state: &State<'_, '_>, name: &str, args: &[Value]) -> Result<(), Error> {
         _ => 0,
     };
     let read: usize = args.iter().map(size).sum();
-    record(state)?.spend(read.saturating_add(made))
+    record.spend(read.saturating_add(made))
 }
 
 fn printed(value: &Value) -> usize {

@@ -3,7 +3,7 @@
 //! needs a terabyte and takes few steps.
 
 use minijinja::machinery::ast::{
-    BinOpKind, CallArg, Expr, ForLoop, IfCond, IfExpr, Slice, Spanned, Stmt,
+    BinOpKind, CallArg, CompareOpKind, Expr, ForLoop, IfCond, IfExpr, Slice, Spanned, Stmt,
 };
 use minijinja::machinery::{Span, Token, parse, tokenize};
 use minijinja::syntax::SyntaxConfig;
@@ -43,11 +43,31 @@ const TOKENS_MAX: usize = 400;
 /// The syntax tree nests each in the one before it.
 const ELIFS_MAX: usize = 100;
 
+/// What a text may cost.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct TextTraits {
+    pub(super) has_loop: bool,
+    /// It has operations that read a whole text at each step: `in`, slices, items.
+    pub(super) scans: bool,
+    /// The bytes of the longest text in its expressions.
+    pub(super) longest_constant: usize,
+}
+
+/// Constants of one list. Nothing counts how often they are compared.
+const CONSTANTS_MAX: usize = 100;
+
 /// Whether a text is a template that contains only what is allowed.
-pub(super) fn check(source: &str, syntax: &SyntaxConfig) -> GuardResult {
+pub(super) fn check(source: &str, syntax: &SyntaxConfig) -> Result<TextTraits, TemplateFlaw> {
     check_length(source, syntax)?;
     let root = parse(source, "text", syntax.clone()).map_err(|error| TemplateFlaw::of(&error))?;
-    statement(&root)
+    let mut guard = TextGuard::default();
+    guard.statement(&root)?;
+    Ok(guard.traits)
+}
+
+#[derive(Default)]
+struct TextGuard {
+    traits: TextTraits,
 }
 
 /// Refuses what is too long to be parsed. The parser reports what has no tokens.
@@ -72,114 +92,152 @@ fn check_length(source: &str, syntax: &SyntaxConfig) -> GuardResult {
     Ok(())
 }
 
-fn statements(all: &[Stmt<'_>]) -> GuardResult {
-    all.iter().try_for_each(statement)
-}
-
-fn statement(stmt: &Stmt<'_>) -> GuardResult {
-    let refuse = |span: Span, name: &str| Err(TemplateFlaw::at(span, name, STATEMENTS));
-    match stmt {
-        Stmt::Template(template) => statements(&template.children),
-        Stmt::EmitExpr(emit) => expression(&emit.expr),
-        Stmt::EmitRaw(_) => Ok(()),
-        Stmt::ForLoop(each) => for_loop(each),
-        Stmt::IfCond(cond) => if_cond(cond),
-        Stmt::Set(set) => expression(&set.expr),
-        Stmt::WithBlock(at) => refuse(at.span(), "with"),
-        Stmt::SetBlock(at) => refuse(at.span(), "set without ="),
-        Stmt::AutoEscape(at) => refuse(at.span(), "autoescape"),
-        Stmt::FilterBlock(at) => refuse(at.span(), "filter as a block"),
-        Stmt::Do(at) => refuse(at.span(), "do"),
-        #[expect(
-            unreachable_patterns,
-            reason = "features of the engine that another crate may enable"
-        )]
-        _ => refuse(Span::default(), "another statement"),
+impl TextGuard {
+    fn statements(&mut self, all: &[Stmt<'_>]) -> GuardResult {
+        all.iter().try_for_each(|one| self.statement(one))
     }
-}
 
-fn for_loop(each: &Spanned<ForLoop<'_>>) -> GuardResult {
-    if each.recursive {
-        return Err(TemplateFlaw::at(each.span(), "for … recursive", STATEMENTS));
-    }
-    expression(&each.iter)?;
-    each.filter_expr.iter().try_for_each(expression)?;
-    statements(&each.body)?;
-    statements(&each.else_body)
-}
-
-fn if_cond(cond: &IfCond<'_>) -> GuardResult {
-    expression(&cond.expr)?;
-    statements(&cond.true_body)?;
-    statements(&cond.false_body)
-}
-
-fn expression(expr: &Expr<'_>) -> GuardResult {
-    match expr {
-        Expr::Var(_) | Expr::Const(_) => Ok(()),
-        Expr::Slice(slice) => sliced(slice),
-        Expr::UnaryOp(op) => expression(&op.expr),
-        Expr::BinOp(op) => {
-            operator(op.span(), op.op, [&op.left, &op.right])?;
-            expression(&op.left)?;
-            expression(&op.right)
-        }
-        Expr::Compare(compare) => {
-            expression(&compare.expr)?;
-            compare.ops.iter().try_for_each(|op| expression(&op.expr))
-        }
-        Expr::IfExpr(choice) => chosen(choice),
-        Expr::Filter(filter) => {
-            known(filter.span(), "filter", filter.name, &FILTERS)?;
-            filter.expr.iter().try_for_each(expression)?;
-            arguments(&filter.args)
-        }
-        Expr::Test(test) => {
-            known(test.span(), "test", test.name, &TESTS)?;
-            expression(&test.expr)?;
-            arguments(&test.args)
-        }
-        Expr::GetAttr(get) => expression(&get.expr),
-        Expr::GetItem(get) => {
-            expression(&get.expr)?;
-            expression(&get.subscript_expr)
-        }
-        Expr::Call(call) => {
-            let allowed = "variables and filters: there are no functions";
-            Err(TemplateFlaw::at(call.span(), "a call", allowed))
-        }
-        Expr::List(list) => constants(list.span(), &list.items),
-        Expr::Tuple(tuple) => constants(tuple.span(), &tuple.items),
-        Expr::Map(map) => {
-            constants(map.span(), &map.keys)?;
-            constants(map.span(), &map.values)
+    fn statement(&mut self, stmt: &Stmt<'_>) -> GuardResult {
+        let refuse = |span: Span, name: &str| Err(TemplateFlaw::at(span, name, STATEMENTS));
+        match stmt {
+            Stmt::Template(template) => self.statements(&template.children),
+            Stmt::EmitExpr(emit) => self.expression(&emit.expr),
+            Stmt::EmitRaw(_) => Ok(()),
+            Stmt::ForLoop(each) => self.for_loop(each),
+            Stmt::IfCond(cond) => self.if_cond(cond),
+            Stmt::Set(set) => self.expression(&set.expr),
+            Stmt::WithBlock(at) => refuse(at.span(), "with"),
+            Stmt::SetBlock(at) => refuse(at.span(), "set without ="),
+            Stmt::AutoEscape(at) => refuse(at.span(), "autoescape"),
+            Stmt::FilterBlock(at) => refuse(at.span(), "filter as a block"),
+            Stmt::Do(at) => refuse(at.span(), "do"),
+            #[expect(
+                unreachable_patterns,
+                reason = "features of the engine that another crate may enable"
+            )]
+            _ => refuse(Span::default(), "another statement"),
         }
     }
-}
 
-/// The engine panics when it goes backwards through an empty list.
-fn sliced(slice: &Slice<'_>) -> GuardResult {
-    if let Some(step) = &slice.step {
-        let allowed = "[from:to]; | reverse goes backwards";
-        return Err(TemplateFlaw::at(step.span(), "a slice with a step", allowed));
-    }
-    expression(&slice.expr)?;
-    [&slice.start, &slice.stop].into_iter().flatten().try_for_each(expression)
-}
-
-fn chosen(choice: &IfExpr<'_>) -> GuardResult {
-    expression(&choice.test_expr)?;
-    expression(&choice.true_expr)?;
-    choice.false_expr.iter().try_for_each(expression)
-}
-
-fn arguments(args: &[CallArg<'_>]) -> GuardResult {
-    args.iter().try_for_each(|arg| match arg {
-        CallArg::Pos(expr) | CallArg::Kwarg(_, expr) => expression(expr),
-        CallArg::PosSplat(expr) | CallArg::KwargSplat(expr) => {
-            Err(TemplateFlaw::at(expr.span(), "* before an argument", "arguments one by one"))
+    fn for_loop(&mut self, each: &Spanned<ForLoop<'_>>) -> GuardResult {
+        if each.recursive {
+            return Err(TemplateFlaw::at(each.span(), "for … recursive", STATEMENTS));
         }
-    })
+        self.traits.has_loop = true;
+        self.expression(&each.iter)?;
+        each.filter_expr.iter().try_for_each(|one| self.expression(one))?;
+        self.statements(&each.body)?;
+        self.statements(&each.else_body)
+    }
+
+    fn if_cond(&mut self, cond: &IfCond<'_>) -> GuardResult {
+        self.expression(&cond.expr)?;
+        self.statements(&cond.true_body)?;
+        self.statements(&cond.false_body)
+    }
+
+    fn expression(&mut self, expr: &Expr<'_>) -> GuardResult {
+        match expr {
+            Expr::Var(_) => Ok(()),
+            Expr::Const(constant) => {
+                let bytes = constant.value.as_str().map_or(0, str::len);
+                self.traits.longest_constant = self.traits.longest_constant.max(bytes);
+                Ok(())
+            }
+            Expr::Slice(slice) => self.sliced(slice),
+            Expr::UnaryOp(op) => self.expression(&op.expr),
+            Expr::BinOp(op) => {
+                operator(op.span(), op.op, [&op.left, &op.right])?;
+                self.traits.scans |= matches!(op.op, BinOpKind::In);
+                self.expression(&op.left)?;
+                self.expression(&op.right)
+            }
+            Expr::Compare(compare) => {
+                self.expression(&compare.expr)?;
+                compare.ops.iter().try_for_each(|op| {
+                    let scans = matches!(op.op, CompareOpKind::In | CompareOpKind::NotIn);
+                    self.traits.scans |= scans;
+                    self.expression(&op.expr)
+                })
+            }
+            Expr::IfExpr(choice) => self.chosen(choice),
+            Expr::Filter(filter) => {
+                known(filter.span(), "filter", filter.name, &FILTERS)?;
+                filter.expr.iter().try_for_each(|one| self.expression(one))?;
+                self.arguments(&filter.args)
+            }
+            Expr::Test(test) => {
+                known(test.span(), "test", test.name, &TESTS)?;
+                self.traits.scans |= matches!(test.name, "in" | "lower" | "upper");
+                self.expression(&test.expr)?;
+                self.arguments(&test.args)
+            }
+            Expr::GetAttr(get) => self.expression(&get.expr),
+            Expr::GetItem(get) => {
+                self.traits.scans = true;
+                self.expression(&get.expr)?;
+                self.expression(&get.subscript_expr)
+            }
+            Expr::Call(call) => {
+                let allowed = "variables and filters: there are no functions";
+                Err(TemplateFlaw::at(call.span(), "a call", allowed))
+            }
+            Expr::List(list) => self.constants(list.span(), &list.items),
+            Expr::Tuple(tuple) => self.constants(tuple.span(), &tuple.items),
+            Expr::Map(map) => {
+                self.constants(map.span(), &map.keys)?;
+                self.constants(map.span(), &map.values)
+            }
+        }
+    }
+
+    /// The engine panics when it goes backwards through an empty list.
+    fn sliced(&mut self, slice: &Slice<'_>) -> GuardResult {
+        if let Some(step) = &slice.step {
+            let allowed = "[from:to]; | reverse goes backwards";
+            return Err(TemplateFlaw::at(step.span(), "a slice with a step", allowed));
+        }
+        self.traits.scans = true;
+        self.expression(&slice.expr)?;
+        [&slice.start, &slice.stop].into_iter().flatten().try_for_each(|one| self.expression(one))
+    }
+
+    fn chosen(&mut self, choice: &IfExpr<'_>) -> GuardResult {
+        self.expression(&choice.test_expr)?;
+        self.expression(&choice.true_expr)?;
+        choice.false_expr.iter().try_for_each(|one| self.expression(one))
+    }
+
+    fn arguments(&mut self, args: &[CallArg<'_>]) -> GuardResult {
+        args.iter().try_for_each(|arg| match arg {
+            CallArg::Pos(expr) | CallArg::Kwarg(_, expr) => self.expression(expr),
+            CallArg::PosSplat(expr) | CallArg::KwargSplat(expr) => {
+                Err(TemplateFlaw::at(expr.span(), "* before an argument", "arguments one by one"))
+            }
+        })
+    }
+
+    /// Allows only constants: lists of the same list are small to write and huge to print.
+    fn constants(&mut self, span: Span, items: &[Expr<'_>]) -> GuardResult {
+        if items.len() > CONSTANTS_MAX {
+            let allowed = format!("at most {CONSTANTS_MAX} constants; a longer list is a variable");
+            return Err(TemplateFlaw::at(span, format!("a list of {}", items.len()), allowed));
+        }
+        items.iter().try_for_each(|item| self.expression(item))?;
+        let constant = |expr: &Expr<'_>| match expr {
+            Expr::Const(_) => true,
+            Expr::UnaryOp(op) => matches!(op.expr, Expr::Const(_)),
+            _ => false,
+        };
+        if items.iter().all(constant) {
+            return Ok(());
+        }
+        Err(TemplateFlaw::at(
+            span,
+            "a list with something else than constants",
+            "[\"a\", \"b\"] or a variable",
+        ))
+    }
 }
 
 /// Allows only operators that cannot make a text longer.
@@ -196,23 +254,6 @@ fn operator(span: Span, op: BinOpKind, sides: [&Expr<'_>; 2]) -> GuardResult {
     let allowed = "texts side by side, {{ a }}{{ b }}; + with a number on one side; sums and products \
                    are for the caller to make";
     Err(TemplateFlaw::at(span, name, allowed))
-}
-
-/// Allows only constants: lists of the same list are small to write and huge to print.
-fn constants(span: Span, items: &[Expr<'_>]) -> GuardResult {
-    let constant = |expr: &Expr<'_>| match expr {
-        Expr::Const(_) => true,
-        Expr::UnaryOp(op) => matches!(op.expr, Expr::Const(_)),
-        _ => false,
-    };
-    if items.iter().all(constant) {
-        return Ok(());
-    }
-    Err(TemplateFlaw::at(
-        span,
-        "a list with something else than constants",
-        "[\"a\", \"b\"] or a variable",
-    ))
 }
 
 fn known(span: Span, what: &str, name: &str, names: &[&str]) -> GuardResult {

@@ -1,13 +1,15 @@
 //! Templates: content with variables, in several languages. The intake renders them into the plain content
 //! of a message; channels, stores and retries never see one.
 //!
-//! The language ([`guard`]), the steps, the bytes of work and the bytes of output are bounded, so that the
-//! author of a template cannot block the intake. Loads nothing from disk.
+//! The language ([`guard`]), the steps, the items and bytes that are handled ([`record`]), the bytes of output and the
+//! time ([`pool`]) are bounded, so that the author of a template cannot block the intake. Loads nothing from disk.
 
 mod content;
 mod engine;
 mod guard;
 mod locale;
+mod pool;
+mod record;
 mod render;
 mod set;
 mod variables;
@@ -20,10 +22,11 @@ use postrider_core::model::content::ContentSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-pub use render::{MissingVariable, TemplateCall, TemplatePreview, VARIABLES_MAX};
+pub use pool::{RENDER_TIME, RenderPool, RenderTimeout};
+pub use render::{MissingVariable, TemplateCall, TemplateFailure, TemplatePreview, VARIABLES_MAX};
 pub use set::{CurrentTemplates, TemplateSet};
 
-use content::ContentPiece;
+use content::{ContentPiece, TemplateCosts};
 
 /// A template's JSON text, all locales together.
 const SOURCE_MAX: usize = 256 << 10;
@@ -31,6 +34,9 @@ const LOCALES_MAX: usize = 100;
 /// Texts with variables, all locales together.
 const TEXTS_MAX: usize = 1_000;
 const NAME_MAX: usize = 64;
+/// A template without loops up to this size, with variables up to this size, takes less than a millisecond.
+const LIGHT_BYTES: usize = 8 << 10;
+const LIGHT_VARIABLES_BYTES: usize = 4 << 10;
 /// The API has a call of this name beside the templates.
 const RESERVED: &str = "preview";
 
@@ -63,6 +69,8 @@ pub struct Template {
     /// Every text with variables, of every locale.
     engine: Environment<'static>,
     variables: BTreeSet<String>,
+    strict: bool,
+    costs: TemplateCosts,
 }
 
 #[derive(Debug)]
@@ -87,6 +95,8 @@ impl Template {
             locales: BTreeMap::new(),
             engine: engine::new(source.strict),
             variables: BTreeSet::new(),
+            strict: source.strict,
+            costs: TemplateCosts::default(),
         };
         let mut errors = Vec::new();
         for (written, fields) in &source.locales {
@@ -98,6 +108,13 @@ impl Template {
             errors.push(FieldError::new("locales", format!("{texts} texts"), allowed));
         }
         if errors.is_empty() { Ok(template) } else { Err(errors) }
+    }
+
+    /// Whether it can be rendered at once, whatever the variables are: there is little of it, and nothing repeats it.
+    pub fn is_light(&self, variables_bytes: usize) -> bool {
+        !self.costs.has_loop
+            && self.costs.bytes <= LIGHT_BYTES
+            && variables_bytes <= LIGHT_VARIABLES_BYTES
     }
 
     pub fn name(&self) -> &str {
@@ -134,8 +151,13 @@ impl Template {
         if let Err(error) = schema.read(&text) {
             return errors.push(error.below(&at));
         }
-        let mut reader =
-            content::LocaleReader { locale: &key, at, engine: &mut self.engine, errors };
+        let mut reader = content::LocaleReader {
+            locale: &key,
+            at,
+            engine: &mut self.engine,
+            costs: &mut self.costs,
+            errors,
+        };
         let fields = reader.fields(fields);
         self.variables.extend(reader.variables());
         self.locales.insert(key, CompiledLocale { written: written.to_owned(), fields });

@@ -4,23 +4,27 @@
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Instant;
 
-use minijinja::{Error, ErrorKind};
+use minijinja::{Environment, Error, ErrorKind};
 use postrider_core::FieldError;
 use postrider_core::model::content::ContentSchema;
 use serde_json::{Map, Value};
 
 use super::content::{quote, write};
 use super::engine::STEPS_MAX;
-use super::variables::{RenderRecord, WORK_MAX, root};
+use super::record::{ITEMS_MAX, RenderRecord, SHORT_TEXT, WORK_MAX};
+use super::variables::{longest_text, root};
 use super::{CompiledLocale, Template, TemplateSource, locale};
 
 /// The variables of one message, as JSON text.
 pub const VARIABLES_MAX: usize = 64 << 10;
 /// All texts of one message together.
 const RENDERED_MAX: usize = 1 << 20;
-/// Missing names that are reported per text; each costs one more rendering.
-const MISSING_MAX: usize = 100;
+/// Missing names that are reported.
+const MISSING_MAX: usize = 1_000;
+/// Steps that are counted for a text that failed.
+const FAILED_STEPS: u64 = STEPS_MAX / 10;
 
 /// What a message asks of a template.
 #[derive(Debug, Clone, Copy)]
@@ -30,6 +34,8 @@ pub struct TemplateCall<'a> {
     pub variables: &'a Map<String, Value>,
     /// A JSON object: content of the message's own, which wins.
     pub content: &'a str,
+    /// It ends at this time, done or not.
+    pub deadline: Option<Instant>,
 }
 
 /// A variable that is not there, and the fields that need it.
@@ -50,15 +56,31 @@ pub struct TemplatePreview {
     pub errors: Vec<FieldError>,
 }
 
+/// Why there is no content.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TemplateFailure {
+    /// Errors name fields of the message.
+    Invalid(Vec<FieldError>),
+    /// There was no time. Another try may have more.
+    Late,
+}
+
+impl From<FieldError> for TemplateFailure {
+    fn from(error: FieldError) -> Self {
+        Self::Invalid(vec![error])
+    }
+}
+
 impl Template {
-    /// The content, as JSON text. Errors name fields of the message.
-    pub fn render(&self, call: &TemplateCall<'_>) -> Result<String, Vec<FieldError>> {
-        let (locale, filled) = self.fill(call).map_err(|error| vec![error])?;
+    /// The content, as JSON text.
+    pub fn render(&self, call: &TemplateCall<'_>) -> Result<String, TemplateFailure> {
+        let (locale, filled) = self.fill(call)?;
         if filled.missing.is_empty() && filled.errors.is_empty() {
             return Ok(filled.content);
         }
         let told = |missing: &MissingVariable| self.missing(locale, missing);
-        Err(filled.missing.iter().map(told).chain(filled.errors).collect())
+        let errors = filled.missing.iter().map(told).chain(filled.errors).collect();
+        Err(TemplateFailure::Invalid(errors))
     }
 
     /// The same for a preview: reports missing variables even if they would not refuse a message.
@@ -67,12 +89,16 @@ impl Template {
         source: &TemplateSource,
         schema: &ContentSchema,
         call: &TemplateCall<'_>,
-    ) -> Result<TemplatePreview, Vec<FieldError>> {
-        let one = |error| vec![error];
-        let (locale, filled) = self.fill(call).map_err(one)?;
-        let strict = TemplateSource { strict: true, ..source.clone() };
-        let strict = Self::compile(&self.name, &strict, schema)?;
-        let missing = strict.fill(call).map_err(one)?.1.missing;
+    ) -> Result<TemplatePreview, TemplateFailure> {
+        let (locale, filled) = self.fill(call)?;
+        let missing = match self.strict {
+            true => filled.missing,
+            false => {
+                let strict = TemplateSource { strict: true, ..source.clone() };
+                let strict = Self::compile(&self.name, &strict, schema);
+                strict.map_err(TemplateFailure::Invalid)?.fill(call)?.1.missing
+            }
+        };
         let (content, errors) = (filled.content, filled.errors);
         Ok(TemplatePreview { locale: locale.written.clone(), content, missing, errors })
     }
@@ -80,22 +106,40 @@ impl Template {
     fn fill(
         &self,
         call: &TemplateCall<'_>,
-    ) -> Result<(&CompiledLocale, RenderedContent), FieldError> {
+    ) -> Result<(&CompiledLocale, RenderedContent), TemplateFailure> {
         let locale = self.locale(call.locale)?;
-        let record = Arc::new(RenderRecord::default());
+        let record = Arc::new(RenderRecord::new(self.strict, call.deadline));
+        let scanner = self.scanner(call.variables);
         let mut run = TemplateRun {
             template: self,
+            scanner: scanner.as_ref(),
             written: &locale.written,
             root: root(call.variables, &record),
             record,
             room: RENDERED_MAX,
             steps: STEPS_MAX * 2,
             is_over: false,
-            retries: MISSING_MAX,
             filled: RenderedContent::default(),
         };
         let content = write(&locale.fields, call.content, &mut |name, out| run.say(name, out));
+        if run.record.is_late() {
+            return Err(TemplateFailure::Late);
+        }
         Ok((locale, RenderedContent { content, ..run.filled }))
+    }
+
+    /// An engine with fewer steps, for texts that read whole texts at each step, where these are long.
+    fn scanner(&self, variables: &Map<String, Value>) -> Option<Environment<'static>> {
+        if self.costs.scanning.is_empty() {
+            return None;
+        }
+        let longest = longest_text(variables).max(self.costs.longest_constant);
+        if longest <= SHORT_TEXT {
+            return None;
+        }
+        let mut engine = self.engine.clone();
+        engine.set_fuel(Some(STEPS_MAX * SHORT_TEXT as u64 / longest as u64));
+        Some(engine)
     }
 
     /// The requested one, or the next best.
@@ -133,6 +177,8 @@ struct RenderedContent {
 /// One rendering of one locale.
 struct TemplateRun<'a> {
     template: &'a Template,
+    /// Renders the texts that read whole texts, if it is there.
+    scanner: Option<&'a Environment<'static>>,
     written: &'a str,
     root: minijinja::Value,
     record: Arc<RenderRecord>,
@@ -141,8 +187,6 @@ struct TemplateRun<'a> {
     /// Steps that may still be taken.
     steps: u64,
     is_over: bool,
-    /// Renderings that may still be repeated.
-    retries: usize,
     filled: RenderedContent,
 }
 
@@ -150,43 +194,30 @@ impl TemplateRun<'_> {
     /// Renders one text and writes it as JSON; notes what is wrong.
     fn say(&mut self, name: &str, out: &mut String) {
         let field = name.split_once('/').map_or(name, |(_, field)| field);
-        self.record.begin();
-        let mut missing = Vec::new();
-        loop {
-            match self.text(name) {
-                Ok(text) => {
-                    quote(&text, out);
-                    return self.miss(&missing, field);
-                }
-                Err(error) if error.kind() == ErrorKind::UndefinedError => {
-                    let Some(variable) = self.record.stand_in_for_last() else {
-                        self.note(field, &error);
-                        break;
-                    };
-                    missing.push(variable);
-                    if self.retries == 0 {
-                        break;
-                    }
-                    self.retries -= 1;
-                }
+        let is_scanning = self.template.costs.scanning.contains(name);
+        self.record.begin(is_scanning);
+        match self.text(name, is_scanning) {
+            Ok(text) => quote(&text, out),
+            Err(error) => {
+                quote("", out);
+                self.steps = self.steps.saturating_sub(FAILED_STEPS);
                 // What stands in for something missing may well not fit.
-                Err(_) if !missing.is_empty() => break,
-                Err(error) => {
+                if is_too_much(&error) || !self.record.blame_missing() {
                     self.note(field, &error);
-                    break;
                 }
             }
         }
-        quote("", out);
+        let missing = self.record.take_missing();
         self.miss(&missing, field);
     }
 
-    fn text(&mut self, name: &str) -> Result<String, Error> {
-        if self.steps == 0 || self.is_over {
+    fn text(&mut self, name: &str, is_scanning: bool) -> Result<String, Error> {
+        if self.steps == 0 || self.is_over || self.record.is_over() {
             return Err(ErrorKind::OutOfFuel.into());
         }
         let mut out = BoundedBuffer { bytes: Vec::with_capacity(64), room: self.room };
-        let text = self.template.engine.get_template(name)?;
+        let engine = self.scanner.filter(|_| is_scanning).unwrap_or(&self.template.engine);
+        let text = engine.get_template(name)?;
         let root = self.root.clone();
         // A mistake in the engine costs one message, not all that came in with it.
         let done = catch_unwind(AssertUnwindSafe(|| {
@@ -194,24 +225,35 @@ impl TemplateRun<'_> {
             Ok::<_, Error>(done.state().fuel_levels().unwrap_or_default())
         }));
         let gave_up = || Error::new(ErrorKind::InvalidOperation, "the engine gave up");
-        let (taken, _) = done.unwrap_or_else(|_| Err(gave_up()))?;
-        self.steps = self.steps.saturating_sub(taken);
+        let done = done.unwrap_or_else(|_| Err(gave_up()));
+        if self.record.is_over() {
+            return Err(ErrorKind::OutOfFuel.into());
+        }
+        let (taken, _) = done?;
+        // Few steps of a text that may take few are as dear as many of another.
+        let scale = STEPS_MAX / engine.fuel().unwrap_or(STEPS_MAX).max(1);
+        self.steps = self.steps.saturating_sub(taken.saturating_mul(scale.max(1)));
         self.room = self.room.saturating_sub(out.bytes.len());
         Ok(String::from_utf8(out.bytes).unwrap_or_default())
     }
 
     fn miss(&mut self, variables: &[String], field: &str) {
-        for variable in variables.iter().flat_map(|name| self.record.in_full(name)) {
+        for variable in variables {
             let field = field.to_owned();
-            match self.filled.missing.iter_mut().find(|known| known.variable == variable) {
+            let all = &mut self.filled.missing;
+            let has_room = all.len() < MISSING_MAX;
+            match all.iter_mut().find(|known| known.variable == *variable) {
                 Some(known) => known.fields.push(field),
-                None => self.filled.missing.push(MissingVariable { variable, fields: vec![field] }),
+                None if has_room => {
+                    all.push(MissingVariable { variable: variable.clone(), fields: vec![field] });
+                }
+                None => {}
             }
         }
     }
 
     fn note(&mut self, field: &str, error: &Error) {
-        if matches!(error.kind(), ErrorKind::WriteFailure | ErrorKind::OutOfFuel) {
+        if is_too_much(error) {
             // From here on nothing is rendered any more, and nothing is told about it.
             if std::mem::replace(&mut self.is_over, true) {
                 return;
@@ -227,7 +269,7 @@ impl TemplateRun<'_> {
             ErrorKind::OutOfFuel => (
                 "too much work".to_owned(),
                 format!(
-                    "at most {STEPS_MAX} steps per field, and {WORK_MAX} bytes through filters"
+                    "at most {STEPS_MAX} steps per field, {ITEMS_MAX} items and {WORK_MAX} bytes through filters"
                 ),
             ),
             _ => {
@@ -237,6 +279,11 @@ impl TemplateRun<'_> {
         };
         self.filled.errors.push(FieldError::new("template", format!("{at}: {found}"), allowed));
     }
+}
+
+/// Whether nothing more is rendered after this error.
+fn is_too_much(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::WriteFailure | ErrorKind::OutOfFuel)
 }
 
 /// Takes a limited number of bytes.

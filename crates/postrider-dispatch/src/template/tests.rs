@@ -28,8 +28,12 @@ fn refused(content: Value) -> FieldError {
 
 fn render(template: &Template, variables: Value, own: &str) -> Result<Value, Vec<FieldError>> {
     let variables = variables.as_object().unwrap();
-    let call = TemplateCall { locale: None, variables, content: own };
-    template.render(&call).map(|text| serde_json::from_str(&text).unwrap())
+    let call = TemplateCall { locale: None, variables, content: own, deadline: None };
+    match template.render(&call) {
+        Ok(text) => Ok(serde_json::from_str(&text).unwrap()),
+        Err(TemplateFailure::Invalid(errors)) => Err(errors),
+        Err(TemplateFailure::Late) => panic!("late without a deadline"),
+    }
 }
 
 fn rendered(content: Value, variables: Value) -> Value {
@@ -122,7 +126,7 @@ fn without_strictness_nothing_stands_where_something_is_missing() {
     let template = compile(&lenient);
     assert_eq!(render(&template, json!({}), "{}").unwrap()["title"], "ab");
     let variables = Map::new();
-    let call = TemplateCall { locale: None, variables: &variables, content: "{}" };
+    let call = TemplateCall { locale: None, variables: &variables, content: "{}", deadline: None };
     let preview = template.preview(&lenient, &content_schema(), &call).unwrap();
     let missing: Vec<_> = preview.missing.iter().map(|m| &*m.variable).collect();
     assert_eq!(missing, ["x", "y.z.w"], "told all the same");
@@ -166,13 +170,21 @@ fn the_next_best_locale_is_used() {
         (Some("pt"), "en"),
         (Some("fr"), "en"),
     ] {
-        let call = TemplateCall { locale: wished, variables: &variables, content: "{}" };
+        let call =
+            TemplateCall { locale: wished, variables: &variables, content: "{}", deadline: None };
         let made: Value = serde_json::from_str(&template.render(&call).unwrap()).unwrap();
         assert_eq!(made["title"], used, "{wished:?}");
     }
     assert_eq!(template.locales(), ["en", "de", "de-AT", "pt-BR", "zh_Hant"]);
-    let call = TemplateCall { locale: Some("de/.."), variables: &variables, content: "{}" };
-    assert_eq!(template.render(&call).unwrap_err()[0].field, "template.locale");
+    let call = TemplateCall {
+        locale: Some("de/.."),
+        variables: &variables,
+        content: "{}",
+        deadline: None,
+    };
+    let failure = template.render(&call).unwrap_err();
+    let wrong = FieldError::new("template.locale", "de/..", locale::ALLOWED);
+    assert_eq!(failure, TemplateFailure::Invalid(vec![wrong]));
 }
 
 #[test]

@@ -1,81 +1,18 @@
-//! The variables of one rendering as the engine reads them, and a record of it: which names were missing, and
-//! how much work was done.
+//! The variables of one rendering as the engine reads them. Every item that the engine touches is counted, also in
+//! comparisons; a missing variable is noted when it is used.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use minijinja::value::{Enumerator, Object, ObjectRepr};
 use minijinja::{Error, ErrorKind, State, Value};
 use serde_json::Value as Json;
 
-/// Bytes that all filters of one rendering may read and make together.
-pub(super) const WORK_MAX: usize = 1 << 20;
+use super::record::RenderRecord;
+
 /// The record's own name among the variables; no template can write it.
 const RECORD: &str = " record";
-
-/// What one rendering looked up and how much it worked.
-#[derive(Debug, Default)]
-pub(super) struct RenderRecord {
-    spent: AtomicUsize,
-    asked: Mutex<VariableLookups>,
-}
-
-#[derive(Debug, Default)]
-struct VariableLookups {
-    /// Names that were looked up and not found, in this order.
-    unmet: Vec<String>,
-    /// Names that got an empty value, so that the other missing names are found, too.
-    stood_in: BTreeSet<String>,
-    /// Paths that were looked up inside of those.
-    inside: BTreeSet<String>,
-}
-
-impl RenderRecord {
-    /// Adds to the work done; an error if it is too much.
-    pub(super) fn spend(&self, bytes: usize) -> Result<(), Error> {
-        let before = self.spent.fetch_add(bytes, Ordering::Relaxed);
-        if before.saturating_add(bytes) > WORK_MAX {
-            return Err(Error::new(ErrorKind::OutOfFuel, "its filters handle too many bytes"));
-        }
-        Ok(())
-    }
-
-    /// Begins another text, with no lookups yet.
-    pub(super) fn begin(&self) {
-        *self.asked.lock().unwrap_or_else(PoisonError::into_inner) = VariableLookups::default();
-    }
-
-    /// The name that was last looked up and not found. From now on it has an empty value.
-    pub(super) fn stand_in_for_last(&self) -> Option<String> {
-        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
-        let name = asked.unmet.pop()?;
-        asked.unmet.clear();
-        asked.stood_in.insert(name.clone()).then_some(name)
-    }
-
-    /// A missing name in full: of a missing object, the fields that were looked up in it.
-    pub(super) fn in_full(&self, name: &str) -> Vec<String> {
-        let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
-        let below =
-            |of: &str, path: &str| path.strip_prefix(of).is_some_and(|r| r.starts_with('.'));
-        let ends = asked.inside.iter().filter(|path| {
-            below(name, path) && !asked.inside.iter().any(|deeper| below(path, deeper))
-        });
-        let ends: Vec<_> = ends.cloned().collect();
-        if ends.is_empty() { vec![name.to_owned()] } else { ends }
-    }
-
-    fn unmet(self: &Arc<Self>, name: String) -> Option<Value> {
-        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
-        if asked.stood_in.contains(&name) {
-            return Some(Value::from_object(EmptyVariable { path: name, record: self.clone() }));
-        }
-        asked.unmet.push(name);
-        None
-    }
-}
 
 /// The record of the rendering that is under way.
 pub(super) fn record(state: &State<'_, '_>) -> Result<Arc<RenderRecord>, Error> {
@@ -96,6 +33,20 @@ impl Object for RecordHandle {
 /// The variables as one value.
 pub(super) fn root(variables: &serde_json::Map<String, Json>, record: &Arc<RenderRecord>) -> Value {
     node(String::new(), variables, record)
+}
+
+/// The bytes of the longest text among the variables.
+pub(super) fn longest_text(variables: &serde_json::Map<String, Json>) -> usize {
+    fn longest(json: &Json) -> usize {
+        match json {
+            Json::String(text) => text.len(),
+            Json::Array(items) => items.iter().map(longest).max().unwrap_or(0),
+            Json::Object(fields) => longest_text(fields),
+            _ => 0,
+        }
+    }
+    let keys = variables.keys().map(String::len).max().unwrap_or(0);
+    keys.max(variables.values().map(longest).max().unwrap_or(0))
 }
 
 fn node(path: String, fields: &serde_json::Map<String, Json>, record: &Arc<RenderRecord>) -> Value {
@@ -124,7 +75,7 @@ fn value(path: &dyn Fn() -> String, json: &Json, record: &Arc<RenderRecord>) -> 
             let item = |(n, json): (usize, &Json)| {
                 value(&|| format!("{path}.{n}"), json, record).unwrap_or_default()
             };
-            items.iter().enumerate().map(item).collect::<Vec<Value>>().into()
+            CountedList::value(items.iter().enumerate().map(item).collect(), record)
         }
         Json::Object(fields) => node(path(), fields, record),
     })
@@ -144,29 +95,88 @@ impl Object for VariableNode {
     }
 
     fn get_value_by_str(self: &Arc<Self>, key: &str) -> Option<Value> {
-        if let Some(value) = self.fields.get(key) {
-            return Some(value.clone());
-        }
         if key == RECORD {
             return Some(Value::from_object(RecordHandle(self.record.clone())));
+        }
+        if !self.record.touch(1) {
+            return None;
+        }
+        if let Some(value) = self.fields.get(key) {
+            return Some(value.clone());
         }
         let name = match self.path.as_str() {
             "" => key.to_owned(),
             path => format!("{path}.{key}"),
         };
-        self.record.unmet(name)
+        let stand_in = self.record.look_up_missing(&name);
+        stand_in
+            .then(|| Value::from_object(EmptyVariable { path: name, record: self.record.clone() }))
     }
 
     fn enumerate(self: &Arc<Self>) -> Enumerator {
+        if !self.record.touch(self.fields.len()) {
+            return Enumerator::Empty;
+        }
         Enumerator::Values(self.fields.keys().map(|name| name.as_str().into()).collect())
+    }
+
+    fn enumerator_len(self: &Arc<Self>) -> Option<usize> {
+        Some(self.fields.len())
     }
 }
 
-/// The value of a missing variable: prints nothing and contains nothing.
+/// A list that counts how often its items are touched. With too much work done it is empty.
 #[derive(Debug)]
-struct EmptyVariable {
+pub(super) struct CountedList {
+    items: Vec<Value>,
+    record: Arc<RenderRecord>,
+}
+
+impl CountedList {
+    pub(super) fn value(items: Vec<Value>, record: &Arc<RenderRecord>) -> Value {
+        Value::from_object(Self { items, record: record.clone() })
+    }
+}
+
+impl Object for CountedList {
+    fn repr(self: &Arc<Self>) -> ObjectRepr {
+        ObjectRepr::Seq
+    }
+
+    fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
+        let item = self.items.get(key.as_usize()?)?;
+        self.record.touch(1).then(|| item.clone())
+    }
+
+    fn enumerate(self: &Arc<Self>) -> Enumerator {
+        match self.record.touch(1) {
+            true => Enumerator::Seq(self.items.len()),
+            false => Enumerator::Empty,
+        }
+    }
+
+    fn enumerator_len(self: &Arc<Self>) -> Option<usize> {
+        Some(self.items.len())
+    }
+}
+
+/// The value of a missing variable: prints nothing and contains nothing. To use it is noted.
+#[derive(Debug)]
+pub(super) struct EmptyVariable {
     path: String,
     record: Arc<RenderRecord>,
+}
+
+impl EmptyVariable {
+    /// It is used as if it were there.
+    pub(super) fn note_use(&self) {
+        self.record.use_missing(&self.path);
+    }
+
+    /// The template has another value for it.
+    pub(super) fn forgive(&self) {
+        self.record.forgive_missing(&self.path);
+    }
 }
 
 impl Object for EmptyVariable {
@@ -175,17 +185,31 @@ impl Object for EmptyVariable {
     }
 
     fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
+        if !self.record.touch(1) {
+            return None;
+        }
         let path = format!("{}.{key}", self.path);
-        let mut asked = self.record.asked.lock().unwrap_or_else(PoisonError::into_inner);
-        asked.inside.insert(path.clone());
+        self.record.look_inside(&self.path, &path);
         Some(Value::from_object(Self { path, record: self.record.clone() }))
     }
 
     fn enumerate(self: &Arc<Self>) -> Enumerator {
+        self.note_use();
         Enumerator::Empty
     }
 
+    fn enumerator_len(self: &Arc<Self>) -> Option<usize> {
+        self.note_use();
+        Some(0)
+    }
+
+    fn is_true(self: &Arc<Self>) -> bool {
+        self.note_use();
+        false
+    }
+
     fn render(self: &Arc<Self>, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.note_use();
         Ok(())
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use postrider_channels::NetworkPolicy;
-use postrider_channels::http::HttpIntake;
+use postrider_channels::http::{EnvAndFiles, HttpIntake, SecretNames};
 use postrider_channels::webhook::{WebhookIntake, WebhookTarget};
 use postrider_channels::webpush::WebpushIntake;
 use postrider_core::model::content::{Content, PartCheck};
@@ -210,7 +210,11 @@ fn intake(store: &Arc<MemoryStore>, policies: &Arc<Policies>) -> MessageIntake {
     let mut intakes: Vec<Arc<dyn ChannelIntake>> = vec![
         Arc::new(WebpushIntake { policy }),
         Arc::new(WebhookIntake { policy }),
-        Arc::new(HttpIntake { policy }),
+        Arc::new(HttpIntake {
+            policy,
+            credentials: Arc::new(EnvAndFiles::default()),
+            names: SecretNames::default(),
+        }),
     ];
     for kind in ["fcm", "apns", "email", "sms"] {
         intakes.push(Arc::new(WithoutAccounts(ChannelKind::new(kind))));

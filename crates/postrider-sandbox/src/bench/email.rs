@@ -52,7 +52,7 @@ impl Benchmark<'_> {
 
 fn account(to: SocketAddr) -> String {
     format!(
-        "[accounts.bench]\nchannel = \"email\"\nfrom = \"news@shop.example\"\nhost = \"{}\"\n\
+        "[accounts.bench]\nchannel = \"email\"\ntenant = \"*\"\nfrom = \"news@shop.example\"\nhost = \"{}\"\n\
          port = {}\ntls = \"none\"\n",
         to.ip(),
         to.port()

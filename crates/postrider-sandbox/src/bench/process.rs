@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::load;
 
-pub(super) const KEY: &str = "bench-admin-key-0123456789";
+pub(super) const KEY: &str = "bench-admin-key-0123456789-Zk3vQ8xLw0pYt5RuB7nHc2Ma0";
 
 /// A process. Dropping it kills it.
 pub(super) struct BenchProcess(Child);

@@ -17,7 +17,7 @@ impl Benchmark<'_> {
         let dir = self.dir.join("apns");
         let file = dir.join("apple.p8");
         let config = format!(
-            "[accounts.apple]\nchannel = \"apns\"\nteam_id = \"{}\"\nkey_id = \"{}\"\n\
+            "[accounts.apple]\nchannel = \"apns\"\ntenant = \"*\"\nteam_id = \"{}\"\nkey_id = \"{}\"\n\
              endpoint = \"https://localhost:{}\"\ncredential = \"file:{}\"\n",
             text("team_id")?,
             text("key_id")?,

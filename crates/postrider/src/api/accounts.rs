@@ -116,7 +116,7 @@ impl ApiState {
 /// Accounts at providers: which are used, which are held, why and until when.
 #[utoipa::path(get, path = "/v1/accounts", tag = "lanes",
     responses((status = 200, body = AccountList), (status = 403, body = Problem)))]
-pub(crate) async fn list(State(app): State<SharedState>, _: AdminAccess) -> Json<AccountList> {
+pub(crate) async fn list(State(app): State<SharedState>, _: ServerReadAccess) -> Json<AccountList> {
     let (seen, now) = (app.watch.seen(), app.clock.now());
     let body = |view| AccountBody::new(view, &seen, now);
     Json(AccountList { accounts: app.account_views().into_iter().map(body).collect() })

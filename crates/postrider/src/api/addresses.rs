@@ -25,7 +25,7 @@ pub(crate) struct AddressQuery {
     responses((status = 201, body = AddressBody), (status = 200, description = "Registered before", body = AddressBody), (status = "4XX", body = Problem)))]
 pub(crate) async fn create(
     State(app): State<SharedState>,
-    access: SendAccess,
+    access: AddressAccess,
     RawJson(body): RawJson,
 ) -> ApiResult<Response> {
     app.signing.ensure(&access.tenant).await?;
@@ -77,7 +77,7 @@ pub(crate) async fn show(
     responses((status = 204), (status = 404, body = Problem)))]
 pub(crate) async fn delete(
     State(app): State<SharedState>,
-    access: SendAccess,
+    access: AddressAccess,
     Path(text): Path<String>,
 ) -> ApiResult<StatusCode> {
     let id: AddressId = parameters::id("id", &text)?;

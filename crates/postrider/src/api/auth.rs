@@ -6,52 +6,32 @@ use axum::http::request::Parts;
 use postrider_core::TenantId;
 
 use super::SharedState;
+use super::caller_address::caller_address;
 use super::parameters::quoted;
 use super::problem::Problem;
 use crate::keys::{Caller, KeyRejection, KeyScope};
 
-/// The header by which an admin key acts for another tenant.
+/// The header by which a key for all tenants acts for another tenant.
 pub(crate) const TENANT_HEADER: &str = "postrider-tenant";
 /// The value of [`TENANT_HEADER`] that stands for all tenants.
-const ALL_TENANTS: &str = "*";
+pub(super) const ALL_TENANTS: &str = "*";
 
 /// The right to read.
 pub(crate) struct ReadAccess {
-    /// Only an admin sees figures of the whole server.
-    pub is_admin: bool,
+    pub(crate) caller: Caller,
     /// The tenant whose data is shown; `None` shows all tenants.
     pub view: Option<TenantId>,
-}
-
-/// The right to send and to act, for one tenant.
-pub(crate) struct SendAccess {
-    pub(crate) caller: Caller,
-    pub tenant: TenantId,
-}
-
-/// The right to act, for one tenant or, with an admin key, for all.
-pub(crate) struct ActAccess {
-    pub(crate) caller: Caller,
-    pub view: Option<TenantId>,
-}
-
-/// The right to read stored message bodies.
-pub(crate) struct ContentAccess {
-    pub(crate) caller: Caller,
-    pub view: Option<TenantId>,
-}
-
-/// The right to administer the server.
-pub(crate) struct AdminAccess {
-    pub(crate) caller: Caller,
-    /// The tenant of the call, if the call is about a tenant.
-    pub tenant: TenantId,
 }
 
 impl ReadAccess {
     /// The tenant, for calls that need exactly one.
     pub(crate) fn tenant(&self) -> Result<TenantId, Problem> {
         one_tenant(self.view.clone())
+    }
+
+    /// Only a key for all tenants sees figures of the whole server.
+    pub(crate) fn sees_server(&self) -> bool {
+        self.caller.all_tenants
     }
 }
 
@@ -60,65 +40,179 @@ impl FromRequestParts<SharedState> for ReadAccess {
 
     async fn from_request_parts(parts: &mut Parts, app: &SharedState) -> Result<Self, Problem> {
         let (caller, view) = identify(parts, app)?;
-        Ok(Self { is_admin: caller.scope == KeyScope::Admin, view })
-    }
-}
-
-impl FromRequestParts<SharedState> for SendAccess {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, app: &SharedState) -> Result<Self, Problem> {
-        let (caller, view) = identify(parts, app)?;
-        allow(&caller, &[KeyScope::Admin, KeyScope::Tenant], "tenant")?;
-        Ok(Self { caller, tenant: one_tenant(view)? })
-    }
-}
-
-impl FromRequestParts<SharedState> for ActAccess {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, app: &SharedState) -> Result<Self, Problem> {
-        let (caller, view) = identify(parts, app)?;
-        allow(&caller, &[KeyScope::Admin, KeyScope::Tenant], "tenant")?;
+        allow(app, &caller, &[KeyScope::Read])?;
         Ok(Self { caller, view })
     }
 }
 
-impl FromRequestParts<SharedState> for ContentAccess {
+/// Declares rights for one tenant: the caller has one of the scopes.
+macro_rules! rights_for_one_tenant {
+    ($($(#[doc = $about:literal])+ $name:ident: $($scope:ident)|+;)+) => {$(
+        $(#[doc = $about])+
+        pub(crate) struct $name {
+            pub(crate) caller: Caller,
+            pub tenant: TenantId,
+        }
+
+        impl FromRequestParts<SharedState> for $name {
+            type Rejection = Problem;
+
+            async fn from_request_parts(
+                parts: &mut Parts,
+                app: &SharedState,
+            ) -> Result<Self, Problem> {
+                let (caller, view) = identify(parts, app)?;
+                allow(app, &caller, &[$(KeyScope::$scope),+])?;
+                Ok(Self { caller, tenant: one_tenant(view)? })
+            }
+        }
+    )+};
+}
+
+rights_for_one_tenant! {
+    /// The right to send, for one tenant.
+    SendAccess: Send;
+    /// The right to change what a tenant's messages need.
+    ManageAccess: Manage;
+    /// The right to register and delete addresses.
+    AddressAccess: Send | Manage;
+    /// The right to replay and discard dead letters.
+    ReplayAccess: Replay;
+}
+
+/// Declares rights for one tenant or, with a key for all tenants, for all.
+macro_rules! rights_for_tenants {
+    ($($(#[doc = $about:literal])+ $name:ident: $($scope:ident)|+;)+) => {$(
+        $(#[doc = $about])+
+        pub(crate) struct $name {
+            pub(crate) caller: Caller,
+            pub view: Option<TenantId>,
+        }
+
+        impl FromRequestParts<SharedState> for $name {
+            type Rejection = Problem;
+
+            async fn from_request_parts(
+                parts: &mut Parts,
+                app: &SharedState,
+            ) -> Result<Self, Problem> {
+                let (caller, view) = identify(parts, app)?;
+                allow(app, &caller, &[$(KeyScope::$scope),+])?;
+                Ok(Self { caller, view })
+            }
+        }
+    )+};
+}
+
+rights_for_tenants! {
+    /// The right to release what a backup held.
+    ReleaseAccess: Replay;
+    /// The right to read stored message bodies.
+    ContentAccess: Content;
+    /// The right to change templates, of one tenant or of the server.
+    TemplateAccess: Manage;
+}
+
+/// The right to see the public keys that browsers subscribe with.
+pub(crate) struct PublicKeyAccess {
+    pub tenant: TenantId,
+}
+
+impl FromRequestParts<SharedState> for PublicKeyAccess {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, app: &SharedState) -> Result<Self, Problem> {
         let (caller, view) = identify(parts, app)?;
-        allow(&caller, &[KeyScope::Admin, KeyScope::Content], "content")?;
-        Ok(Self { caller, view })
+        allow(app, &caller, &[KeyScope::Read, KeyScope::Send, KeyScope::Manage])?;
+        Ok(Self { tenant: one_tenant(view)? })
     }
+}
+
+/// The right to render a template without sending anything.
+pub(crate) struct PreviewAccess {
+    pub view: Option<TenantId>,
+}
+
+impl FromRequestParts<SharedState> for PreviewAccess {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &SharedState) -> Result<Self, Problem> {
+        let (caller, view) = identify(parts, app)?;
+        allow(app, &caller, &[KeyScope::Send, KeyScope::Manage])?;
+        Ok(Self { view })
+    }
+}
+
+/// The right to administer the server.
+pub(crate) struct AdminAccess {
+    pub(crate) caller: Caller,
 }
 
 impl FromRequestParts<SharedState> for AdminAccess {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, app: &SharedState) -> Result<Self, Problem> {
+        let (caller, _) = identify(parts, app)?;
+        allow(app, &caller, &[KeyScope::Admin])?;
+        require_server(app, &caller, KeyScope::Admin)?;
+        Ok(Self { caller })
+    }
+}
+
+/// The right to read what concerns the whole server.
+pub(crate) struct ServerReadAccess {
+    /// The tenant of the call, if the call is about a tenant.
+    pub tenant: TenantId,
+}
+
+impl FromRequestParts<SharedState> for ServerReadAccess {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &SharedState) -> Result<Self, Problem> {
         let (caller, view) = identify(parts, app)?;
-        allow(&caller, &[KeyScope::Admin], "admin")?;
-        let tenant = view.unwrap_or_else(|| caller.tenant.clone());
-        Ok(Self { caller, tenant })
+        allow(app, &caller, &[KeyScope::Read])?;
+        require_server(app, &caller, KeyScope::Read)?;
+        Ok(Self { tenant: view.unwrap_or(caller.tenant) })
+    }
+}
+
+/// The right to administer API keys: of all tenants, or of one's own.
+pub(crate) struct KeyAccess {
+    pub(crate) caller: Caller,
+    /// The tenant that the call names, or that the key is confined to.
+    pub tenant: Option<TenantId>,
+}
+
+impl FromRequestParts<SharedState> for KeyAccess {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &SharedState) -> Result<Self, Problem> {
+        let (caller, view) = identify(parts, app)?;
+        allow(app, &caller, &[KeyScope::Admin])?;
+        let is_named = parts.headers.contains_key(TENANT_HEADER) || !caller.all_tenants;
+        Ok(Self { caller, tenant: view.filter(|_| is_named) })
+    }
+}
+
+impl KeyAccess {
+    /// Whether keys of this tenant may be seen and changed; `None` for keys of all tenants.
+    pub(crate) fn covers(&self, tenant: Option<&TenantId>) -> bool {
+        self.caller.all_tenants || tenant == Some(&self.caller.tenant)
     }
 }
 
 /// The caller, and the tenant whose data it sees.
-pub(crate) fn identify(
-    parts: &Parts,
-    app: &SharedState,
-) -> Result<(Caller, Option<TenantId>), Problem> {
+fn identify(parts: &Parts, app: &SharedState) -> Result<(Caller, Option<TenantId>), Problem> {
     let caller = authenticate(parts, app)?;
     let Some(header) = parts.headers.get(TENANT_HEADER) else {
         let view = Some(caller.tenant.clone());
         return Ok((caller, view));
     };
     let requested = header.to_str().unwrap_or_default();
-    if caller.scope != KeyScope::Admin && requested != caller.tenant.as_str() {
+    if !caller.all_tenants && requested != caller.tenant.as_str() {
+        app.metrics.key_refused("tenant");
         return Err(forbidden(format!(
-            "this key belongs to the tenant {}; only an admin key can name another in Postrider-Tenant",
+            "this key belongs to the tenant {}; only a key for all tenants can name another in Postrider-Tenant",
             caller.tenant
         )));
     }
@@ -150,23 +244,61 @@ fn authenticate(parts: &Parts, app: &SharedState) -> Result<Caller, Problem> {
             ));
         }
     };
-    app.keys.authenticate(bearer).map_err(|rejection| match rejection {
+    let from = caller_address(parts, &app.config().server.trusted_proxies);
+    app.keys.authenticate(bearer, from).map_err(|rejection| rejected(app, rejection))
+}
+
+/// The answer to a key that does not work.
+pub(crate) fn rejected(app: &SharedState, rejection: KeyRejection) -> Problem {
+    app.metrics.key_refused(match rejection {
+        KeyRejection::Unknown => "unknown",
+        KeyRejection::Revoked(_) => "revoked",
+        KeyRejection::Expired(_) => "expired",
+        KeyRejection::OutsideNetworks(_) => "network",
+    });
+    match rejection {
         KeyRejection::Unknown => unauthorized(
             "this key is not known here; make one with `postrider keys create`, using the admin key",
         ),
         KeyRejection::Revoked(at) => unauthorized(&format!(
             "this key was revoked at {at}; make a new one with `postrider keys create`"
         )),
-    })
+        KeyRejection::Expired(at) => unauthorized(&format!(
+            "this key expired at {at}; make a new one with `postrider keys create`"
+        )),
+        KeyRejection::OutsideNetworks(from) => {
+            let from = from.map_or_else(|| "an unknown address".to_owned(), |ip| ip.to_string());
+            forbidden(format!(
+                "this key works only from its networks, and this call came from {from}; \
+                 behind a proxy, name the proxy in server.trusted_proxies"
+            ))
+        }
+    }
 }
 
-pub(crate) fn allow(caller: &Caller, scopes: &[KeyScope], needed: &str) -> Result<(), Problem> {
-    if scopes.contains(&caller.scope) {
+fn allow(app: &SharedState, caller: &Caller, scopes: &[KeyScope]) -> Result<(), Problem> {
+    if scopes.iter().any(|scope| caller.may(*scope)) {
         return Ok(());
     }
+    app.metrics.key_refused("scope");
+    let needed = scopes.iter().map(|scope| scope.name()).collect::<Vec<_>>().join(" or ");
     Err(forbidden(format!(
-        "this key has the scope {}, the call needs {needed}; make a key with `postrider keys create --scope {needed}`",
-        scope_name(caller.scope)
+        "this key has the scope {}, the call needs {needed}; make a key with `postrider keys create --scope {}`",
+        caller.scopes,
+        scopes[0].name()
+    )))
+}
+
+fn require_server(app: &SharedState, caller: &Caller, scope: KeyScope) -> Result<(), Problem> {
+    if caller.all_tenants {
+        return Ok(());
+    }
+    app.metrics.key_refused("tenant");
+    Err(forbidden(format!(
+        "this key belongs to the tenant {}, the call concerns the whole server; \
+         make a key with `postrider keys create --scope {} --for '*'`",
+        caller.tenant,
+        scope.name()
     )))
 }
 
@@ -174,15 +306,6 @@ fn one_tenant(view: Option<TenantId>) -> Result<TenantId, Problem> {
     view.ok_or_else(|| {
         Problem::field("Postrider-Tenant", "\"*\"", "the name of one tenant, for this call")
     })
-}
-
-pub(crate) fn scope_name(scope: KeyScope) -> &'static str {
-    match scope {
-        KeyScope::Admin => "admin",
-        KeyScope::Tenant => "tenant",
-        KeyScope::Read => "read",
-        KeyScope::Content => "content",
-    }
 }
 
 fn unauthorized(detail: &str) -> Problem {

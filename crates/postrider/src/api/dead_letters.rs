@@ -107,7 +107,7 @@ pub(crate) struct DiscardResponse {
     responses((status = 200, body = ReplayResponse), (status = "4XX", body = Problem)))]
 pub(crate) async fn replay(
     State(app): State<SharedState>,
-    access: SendAccess,
+    access: ReplayAccess,
     JsonBody(request): JsonBody<ReplayRequest>,
 ) -> ApiResult<Json<ReplayResponse>> {
     if let Some(rate) = request.rate_per_s.filter(|r| !(r.is_finite() && *r > 0.0)) {
@@ -130,7 +130,7 @@ pub(crate) async fn replay(
     responses((status = 200, body = DiscardResponse), (status = "4XX", body = Problem)))]
 pub(crate) async fn discard(
     State(app): State<SharedState>,
-    access: SendAccess,
+    access: ReplayAccess,
     JsonBody(request): JsonBody<DiscardRequest>,
 ) -> ApiResult<Json<DiscardResponse>> {
     let which = selection(request.ids, request.filter)?;

@@ -9,17 +9,22 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::watch;
 
 use super::prelude::*;
+use crate::keys::KeyEnd;
 use crate::telemetry::EventBody;
 
 /// One caller that listens to events.
 struct EventListener {
     events: Receiver<EventBody>,
     draining: watch::Receiver<bool>,
+    app: SharedState,
+    /// Tells when the caller's key stops working.
+    key_end: KeyEnd,
     view: Option<TenantId>,
 }
 
 /// Events as they happen: `attempted`, `finished`, `lane` (a provider's lanes stop or start) and
-/// `address` (a strike). A listener that is too slow gets `missed` with a count. Events are not stored.
+/// `address` (a strike). A listener that is too slow gets `missed` with a count. Events are not
+/// stored. The stream ends when the key is revoked or expires.
 #[utoipa::path(get, path = "/v1/events", tag = "overview",
     responses((status = 200, body = EventBody, content_type = "text/event-stream")))]
 pub(crate) async fn events(
@@ -29,6 +34,8 @@ pub(crate) async fn events(
     let listener = EventListener {
         events: app.metrics.events.subscribe(),
         draining: app.draining.subscribe(),
+        key_end: app.keys.end_of(&access.caller),
+        app,
         view: access.view,
     };
     let stream = stream::unfold(listener, |mut listener| async {
@@ -39,10 +46,12 @@ pub(crate) async fn events(
 }
 
 impl EventListener {
-    /// The next event that the caller may see; `None` when the server shuts down.
+    /// The next event that the caller may see; `None` when the server shuts down or the key stops working.
     async fn next(&mut self) -> Option<Event> {
         loop {
             let received = tokio::select! {
+                biased;
+                _ = self.key_end.wait(&self.app.keys) => return None,
                 received = self.events.recv() => received,
                 _ = self.draining.wait_for(|draining| *draining) => return None,
             };

@@ -2,7 +2,7 @@
 
 use postrider_core::ports::store::{DeliveryFilter, Selection};
 
-use super::auth::ActAccess;
+use super::auth::ReleaseAccess;
 use super::dead_letters::delivery_ids;
 use super::parameters::{channel, optional_id, time};
 use super::prelude::*;
@@ -41,13 +41,13 @@ pub(crate) struct ReleaseResponse {
     pub released: u64,
 }
 
-/// Let held deliveries go on, at a chosen rate if given. With an admin key and `Postrider-Tenant: *`, those of all
+/// Let held deliveries go on, at a chosen rate if given. With a key for all tenants and `Postrider-Tenant: *`, those of all
 /// tenants.
 #[utoipa::path(post, path = "/v1/deliveries/release", tag = "deliveries", request_body = ReleaseRequest,
     responses((status = 200, body = ReleaseResponse), (status = "4XX", body = Problem)))]
 pub(crate) async fn release(
     State(app): State<SharedState>,
-    access: ActAccess,
+    access: ReleaseAccess,
     JsonBody(request): JsonBody<ReleaseRequest>,
 ) -> ApiResult<Json<ReleaseResponse>> {
     if let Some(rate) = request.rate_per_s.filter(|r| !(r.is_finite() && *r > 0.0)) {

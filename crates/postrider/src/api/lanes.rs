@@ -145,7 +145,7 @@ pub(crate) async fn show(
     responses((status = 200, body = LaneDetail), (status = 404, body = Problem)))]
 pub(crate) async fn pause(
     State(app): State<SharedState>,
-    access: SendAccess,
+    access: ManageAccess,
     Path(id): Path<String>,
 ) -> ApiResult<Json<LaneDetail>> {
     let lane = find(&app, Some(&access.tenant), &id).await?;
@@ -159,7 +159,7 @@ pub(crate) async fn pause(
     responses((status = 200, body = LaneDetail), (status = 404, body = Problem)))]
 pub(crate) async fn resume(
     State(app): State<SharedState>,
-    access: SendAccess,
+    access: ManageAccess,
     Path(id): Path<String>,
 ) -> ApiResult<Json<LaneDetail>> {
     let lane = find(&app, Some(&access.tenant), &id).await?;

@@ -6,6 +6,7 @@ mod addresses;
 mod api_keys;
 mod auth;
 mod batch;
+mod caller_address;
 mod channel_schema;
 mod dead_letters;
 mod deliveries;
@@ -48,6 +49,7 @@ use crate::keys::{ApiKeys, Caller, SigningKeys};
 use crate::live::{LiveConfig, OperatorActions, TemplateStore};
 use crate::serve::CredentialMonitor;
 use crate::telemetry::Metrics;
+pub(crate) use caller_address::PeerAddress;
 pub use problem::Problem;
 
 /// The parts of a server that handlers use.

@@ -20,7 +20,7 @@ macro_rules! api {
         #[openapi(
             info(
                 title = "Postrider",
-                description = "A patient mail carrier: send a message, get 202 when it is on disk, and see what happened to it. Errors are RFC 9457 problem details. An admin key acts for the tenant `default`, or for the tenant in the header `Postrider-Tenant`.",
+                description = "A patient mail carrier: send a message, get 202 when it is on disk, and see what happened to it. Errors are RFC 9457 problem details. A key has scopes and belongs to a tenant. A key for all tenants acts for the tenant in the header `Postrider-Tenant`, or for `default`.",
                 license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0")
             ),
             servers((url = "/")),

@@ -28,7 +28,7 @@ pub(crate) struct Stats {
     pub held: u64,
     /// How much is pending, and how much may be.
     pub capacity: CapacityBody,
-    /// Figures of the whole server. Only with an admin key.
+    /// Figures of the whole server. Only with a key for all tenants.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub server: Option<ServerStats>,
 }
@@ -125,7 +125,7 @@ pub(crate) async fn stats(
     let counts = app.store.counts(access.view.as_ref()).await?;
     let now = app.clock.now();
     let depth = counts.states.iter().filter(|(s, _)| s.is_pending()).map(|(_, n)| n).sum();
-    let server = if access.is_admin { Some(server_stats(&app).await?) } else { None };
+    let server = if access.sees_server() { Some(server_stats(&app).await?) } else { None };
     Ok(Json(Stats {
         version: env!("CARGO_PKG_VERSION"),
         now: now.into(),
@@ -176,7 +176,7 @@ pub(crate) struct History {
 /// The rates of the whole server in the last five minutes.
 #[utoipa::path(get, path = "/v1/stats/history", tag = "overview",
     responses((status = 200, body = History), (status = 403, body = Problem)))]
-pub(crate) async fn history(State(app): State<SharedState>, _: AdminAccess) -> Json<History> {
+pub(crate) async fn history(State(app): State<SharedState>, _: ServerReadAccess) -> Json<History> {
     Json(History { rates: app.metrics.totals.history() })
 }
 
@@ -206,7 +206,7 @@ pub(crate) async fn readyz(State(app): State<SharedState>) -> ApiResult<&'static
     Ok("ready\n")
 }
 
-/// Metrics in the Prometheus text format. Needs an admin key unless `server.metrics_public`.
+/// Metrics in the Prometheus text format. Needs a key for all tenants with the scope `read` unless `server.metrics_public`.
 #[utoipa::path(get, path = "/metrics", tag = "overview", responses((status = 200, body = String), (status = 403, body = Problem)))]
 pub(crate) async fn metrics(
     State(app): State<SharedState>,
@@ -214,7 +214,7 @@ pub(crate) async fn metrics(
 ) -> ApiResult<Response> {
     if !app.config().server.metrics_public {
         let (mut parts, _) = request.into_parts();
-        AdminAccess::from_request_parts(&mut parts, &app).await?;
+        ServerReadAccess::from_request_parts(&mut parts, &app).await?;
     }
     let counts = app.store.counts(None).await?;
     let oldest = app.store.oldest_pending().await?;

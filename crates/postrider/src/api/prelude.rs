@@ -9,7 +9,10 @@ pub(super) use serde::{Deserialize, Serialize};
 pub(super) use serde_json::{Map, Value};
 pub(super) use utoipa::{IntoParams, ToSchema};
 
-pub(super) use super::auth::{AdminAccess, ContentAccess, ReadAccess, SendAccess};
+pub(super) use super::auth::{
+    AddressAccess, AdminAccess, ContentAccess, ManageAccess, PublicKeyAccess, ReadAccess,
+    ReplayAccess, SendAccess, ServerReadAccess,
+};
 pub(super) use super::extract::{JsonBody, RawJson, StrictQuery};
 pub(super) use super::parameters::{limit, quoted, shortened};
 pub(super) use super::problem::{ApiResult, Problem};

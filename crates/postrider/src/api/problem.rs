@@ -103,6 +103,7 @@ fn status_and_title(kind: RefusalKind) -> (u16, &'static str) {
         RefusalKind::InvalidJson => (400, "The body is not valid JSON"),
         RefusalKind::InvalidMessage => (422, "The message cannot be accepted"),
         RefusalKind::Template => (422, "The message's template cannot be rendered"),
+        RefusalKind::TemplateLate => (503, "The template could not be rendered in time"),
         RefusalKind::IdempotencyConflict => {
             (409, "The idempotency key was used for another message")
         }

@@ -42,18 +42,17 @@ pub(crate) struct WebhookSecretList {
 #[utoipa::path(get, path = "/v1/vapid", tag = "keys", responses((status = 200, body = VapidList)))]
 pub(crate) async fn vapid(
     State(app): State<SharedState>,
-    access: ReadAccess,
+    access: PublicKeyAccess,
 ) -> ApiResult<Json<VapidList>> {
-    let tenant = access.tenant()?;
-    app.signing.ensure(&tenant).await?;
-    Ok(Json(vapid_list(&app, &tenant)))
+    app.signing.ensure(&access.tenant).await?;
+    Ok(Json(vapid_list(&app, &access.tenant)))
 }
 
 /// Create a new active VAPID key. Subscriptions made with older keys keep working.
 #[utoipa::path(post, path = "/v1/vapid/rotate", tag = "keys", responses((status = 200, body = VapidList), (status = 403, body = Problem)))]
 pub(crate) async fn rotate_vapid(
     State(app): State<SharedState>,
-    access: SendAccess,
+    access: ManageAccess,
 ) -> ApiResult<Json<VapidList>> {
     app.signing.rotate(&access.tenant, SigningKind::Vapid).await?;
     app.lanes.credential_renewed(&access.tenant);
@@ -65,7 +64,7 @@ pub(crate) async fn rotate_vapid(
 #[utoipa::path(get, path = "/v1/webhook-secrets", tag = "keys", responses((status = 200, body = WebhookSecretList), (status = 403, body = Problem)))]
 pub(crate) async fn webhook(
     State(app): State<SharedState>,
-    access: SendAccess,
+    access: ManageAccess,
 ) -> ApiResult<Response> {
     app.signing.ensure(&access.tenant).await?;
     audit(&access.caller, "webhook_secrets.read", &access.tenant, 1);
@@ -76,7 +75,7 @@ pub(crate) async fn webhook(
 #[utoipa::path(post, path = "/v1/webhook-secrets/rotate", tag = "keys", responses((status = 200, body = WebhookSecretList), (status = 403, body = Problem)))]
 pub(crate) async fn rotate_webhook(
     State(app): State<SharedState>,
-    access: SendAccess,
+    access: ManageAccess,
 ) -> ApiResult<Response> {
     app.signing.rotate(&access.tenant, SigningKind::Webhook).await?;
     app.lanes.credential_renewed(&access.tenant);

@@ -90,7 +90,7 @@ pub(crate) async fn list(
     responses((status = 204), (status = 404, body = Problem)))]
 pub(crate) async fn forgive(
     State(app): State<SharedState>,
-    access: SendAccess,
+    access: ManageAccess,
     Path(text): Path<String>,
 ) -> ApiResult<StatusCode> {
     let hash = parse_hash("hash", &text)?;

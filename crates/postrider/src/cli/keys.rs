@@ -5,25 +5,34 @@ use super::prelude::*;
 
 #[derive(Debug, Subcommand)]
 #[command(after_help = "Examples:
-  postrider keys create --name shop --scope tenant
-  postrider keys create --name acme --scope tenant --for acme
+  postrider keys create --name shop --scope send,read --expires 90d
+  postrider keys create --name acme --scope admin --for acme       the admin of one tenant
+  postrider keys create --name monitoring --scope read --for '*'   reads the whole server
+  postrider keys create --name office --network 10.0.0.0/8
   postrider keys revoke key_…")]
 pub(super) enum KeysCommand {
-    /// List all API keys, newest first.
+    /// List the API keys that you may see, newest first.
     List,
     /// Create an API key. It is shown only once.
     Create {
         /// What it is for.
         #[arg(long)]
         name: String,
-        /// admin, tenant (send, read, act), read, or content (read, also stored message bodies)
-        #[arg(long, default_value = "tenant")]
-        scope: String,
-        /// Its tenant [default: default].
+        /// What it may do: send, read, content (read, also stored message bodies), replay, manage, admin; tenant
+        /// stands for send,read,replay,manage.
+        #[arg(long, default_value = "tenant", value_delimiter = ',')]
+        scope: Vec<String>,
+        /// Its tenant; '*' for all [default: default, or all for admin].
         #[arg(long = "for", value_name = "TENANT")]
         owner: Option<String>,
+        /// It stops working after this time, e.g. 90d, 12h or 30m.
+        #[arg(long, value_name = "TIME", value_parser = seconds)]
+        expires: Option<u64>,
+        /// It works only from this network, e.g. 10.0.0.0/8. Can be given several times.
+        #[arg(long = "network", value_name = "NETWORK")]
+        networks: Vec<String>,
     },
-    /// Revoke an API key, at once.
+    /// Revoke an API key, at once: its open batches and event streams end, too.
     Revoke {
         /// key_…
         id: String,
@@ -39,12 +48,17 @@ pub(super) async fn keys(command: KeysCommand, session: ServerSession) -> CliRes
                 ("TENANT", "/tenant"),
                 ("SCOPE", "/scope"),
                 ("CREATED", "/created_at"),
+                ("LAST USED", "/last_used_at"),
+                ("EXPIRES", "/expires_at"),
                 ("REVOKED", "/revoked_at"),
             ];
-            session.get("/v1/keys", |list| table(items(list, "keys"), &columns)).await
+            session.get("/v1/keys", |list| table(&shown(items(list, "keys")), &columns)).await
         }
-        KeysCommand::Create { name, scope, owner } => {
-            let mut body = json!({"name": name, "scope": scope});
+        KeysCommand::Create { name, scope, owner, expires, networks } => {
+            let mut body = json!({"name": name, "scopes": scope, "networks": networks});
+            if let Some(seconds) = expires {
+                body["expires_in_s"] = seconds.into();
+            }
             if let Some(owner) = owner {
                 body["tenant"] = owner.into();
             }
@@ -57,6 +71,33 @@ pub(super) async fn keys(command: KeysCommand, session: ServerSession) -> CliRes
             session.delete(&format!("/v1/keys/{}", id_segment(&id)?), "revoked", &id).await
         }
     }
+}
+
+/// The list with `*` as the tenant of keys for all tenants.
+fn shown(keys: &[Value]) -> Vec<Value> {
+    let show = |key: &Value| {
+        let mut key = key.clone();
+        if key["all_tenants"] == true {
+            key["tenant"] = "*".into();
+        }
+        key
+    };
+    keys.iter().map(show).collect()
+}
+
+/// Seconds of a time such as `90d`.
+fn seconds(text: &str) -> Result<u64, String> {
+    let wrong = || "a number with d, h, m or s behind it, such as 90d".to_owned();
+    let (at, unit) = text.char_indices().next_back().ok_or_else(wrong)?;
+    let factor = match unit {
+        'd' => 86_400,
+        'h' => 3_600,
+        'm' => 60,
+        's' => 1,
+        _ => return Err(wrong()),
+    };
+    let number: u64 = text[..at].parse().map_err(|_| wrong())?;
+    number.checked_mul(factor).filter(|seconds| *seconds > 0).ok_or_else(wrong)
 }
 
 #[derive(Debug, Subcommand)]

@@ -16,7 +16,7 @@ use crate::{serve, telemetry};
   postrider serve
   postrider serve --data /var/lib/postrider --listen 0.0.0.0:8080
   PGPASSWORD=… postrider serve --store postgres://postrider@db.example/postrider --role worker
-  POSTRIDER_ADMIN_KEY=a-secret-of-yours postrider serve --config /etc/postrider.toml
+  POSTRIDER_ADMIN_KEY=$(openssl rand -base64 32) postrider serve --config /etc/postrider.toml
 
 The first start creates the data folder (0700), an admin key (printed once), a VAPID key pair and a
 webhook secret. SIGTERM and Ctrl-C shut the server down in order; a second one stops it at once.

@@ -15,8 +15,9 @@ use super::reference::list;
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct AccountSection {
     pub channel: ChannelKind,
-    /// Its tenant; `*` for every tenant that has no account of its own for this channel.
-    #[serde(default = "everybody")]
+    /// Its tenant; `*` for every tenant that has no account of its own for this channel. It must be written: whoever
+    /// may use an account is never a default.
+    #[serde(default)]
     pub tenant: String,
     /// The lowest number is used first.
     #[serde(default)]
@@ -36,10 +37,6 @@ pub struct AccountSection {
     pub settings: AccountFields,
 }
 
-fn everybody() -> String {
-    "*".to_owned()
-}
-
 fn burst() -> u32 {
     10
 }
@@ -53,6 +50,10 @@ impl AccountSection {
             && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
         if !named {
             return Err(wrong(name, "the name is not usable: 1 to 64 letters, digits, - _ or ."));
+        }
+        if self.tenant.is_empty() {
+            let message = "tenant is missing: name the tenant that may use it, or write tenant = \"*\" for all";
+            return Err(wrong(name, message));
         }
         if !self.cost.is_finite() || self.cost < 0.0 {
             return Err(wrong(name, &format!("cost = {}: allowed is 0 or more", self.cost)));
@@ -112,7 +113,7 @@ mod tests {
     #[test]
     fn an_account_has_a_channel_an_order_and_a_credential_by_reference() {
         let config = parse(
-            "[accounts.main]\nchannel = \"fcm\"\ncredential = \"file:/run/secrets/fcm.json\"\n\
+            "[accounts.main]\nchannel = \"fcm\"\ntenant = \"*\"\ncredential = \"file:/run/secrets/fcm.json\"\n\
              [accounts.spare]\nchannel = \"fcm\"\ntenant = \"acme\"\npriority = 5\ncost = 0.1\n\
              rate_per_s = 500\ncredential = \"env:FCM\"",
         );
@@ -129,14 +130,18 @@ mod tests {
 
     #[test]
     fn what_is_wrong_with_an_account_is_said_by_its_name() {
-        let error =
-            |fields: &str| parse(&format!("[accounts.main]\n{fields}")).unwrap_err().to_string();
+        let error = |fields: &str| {
+            parse(&format!("[accounts.main]\ntenant = \"*\"\n{fields}")).unwrap_err().to_string()
+        };
         let unknown = error("channel = \"fcm\"\ncredential = \"env:X\"\nprojekt = \"x\"");
         assert!(unknown.starts_with("accounts.main: unknown field `projekt`"), "{unknown}");
         let secret = error("channel = \"fcm\"\ncredential = \"hunter2\"");
         assert!(secret.contains("file:PATH") && !secret.contains("hunter2"), "{secret}");
         let kind = error("channel = \"webhook\"");
         assert!(kind.contains("allowed is fcm"), "{kind}");
+        let text = "[accounts.main]\nchannel = \"fcm\"\ncredential = \"env:FCM\"";
+        let ownerless = parse(text).unwrap_err().to_string();
+        assert!(ownerless.contains("write tenant = \"*\" for all"), "{ownerless}");
         let missing = error("channel = \"apns\"");
         assert!(missing.contains("credential"), "{missing}");
     }

@@ -287,13 +287,19 @@ mod tests {
     #[test]
     fn a_credential_is_listed_with_the_origin_that_it_may_go_to() {
         let listed = |entry: &str| parse(&format!("[http]\ncredentials = [\"{entry}\"]"));
-        let config = listed("env:BILLING_TOKEN https://api.example.com").unwrap();
-        let pair = ("env:BILLING_TOKEN".to_owned(), "https://api.example.com".to_owned());
-        assert_eq!(config.channels.http.allowed_credentials(), [pair]);
-        for wrong in ["env:BILLING_TOKEN", "env: https://a.example", "vault:x https://a.example"] {
+        let config = listed("env:BILLING_TOKEN https://api.example.com acme,shop").unwrap();
+        let allowed = config.channels.http.allowed_credentials().remove(0);
+        assert_eq!(allowed.reference, "env:BILLING_TOKEN");
+        assert_eq!(allowed.origin, "https://api.example.com");
+        assert_eq!(allowed.tenants.into_iter().collect::<Vec<_>>(), ["acme", "shop"]);
+        for wrong in
+            ["env:BILLING_TOKEN", "env: https://a.example *", "vault:x https://a.example *"]
+        {
             assert!(listed(wrong).is_err(), "{wrong}");
         }
-        assert!(listed("env:A https://api.example.com/path").is_err(), "an origin has no path");
+        assert!(listed("env:A https://api.example.com/path *").is_err(), "an origin has no path");
+        let error = listed("env:A https://api.example.com").unwrap_err().to_string();
+        assert!(error.contains("the tenants that may name it"), "{error}");
     }
 
     #[test]
@@ -334,7 +340,7 @@ mod tests {
             ("POSTRIDER_NETWORK__ALLOW_PRIVATE_TARGETS", "true"),
             ("POSTRIDER_WEBPUSH__CONCURRENCY", "7"),
             ("POSTRIDER_CLASSES__OTP__TTL_S", "30"),
-            ("POSTRIDER_ADMIN_KEY", "0123456789012345"),
+            ("POSTRIDER_ADMIN_KEY", "QyHn0v6kPz3tXwLm9aBsRf2uJd8eGc5iVo7TqYhK1xE"),
             ("POSTRIDER_SERVER", "http://127.0.0.1:8080"),
         ]);
         let config =
@@ -342,7 +348,10 @@ mod tests {
         assert!(config.network.allow_private_targets);
         assert_eq!(config.channels.webpush.concurrency, 7);
         assert_eq!(config.classes["otp"].ttl_s, 30);
-        assert_eq!(config.admin.key.unwrap().reveal(), "0123456789012345");
+        assert_eq!(
+            config.admin.key.unwrap().reveal(),
+            "QyHn0v6kPz3tXwLm9aBsRf2uJd8eGc5iVo7TqYhK1xE"
+        );
     }
 
     #[test]
@@ -354,7 +363,8 @@ mod tests {
 
     #[test]
     fn a_secret_is_never_printed() {
-        let config = parse("[admin]\nkey = \"0123456789abcdef0\"").unwrap();
-        assert!(!format!("{config:?}").contains("0123456789abcdef0"));
+        let config =
+            parse("[admin]\nkey = \"QyHn0v6kPz3tXwLm9aBsRf2uJd8eGc5iVo7TqYhK1xE\"").unwrap();
+        assert!(!format!("{config:?}").contains("QyHn0v6k"));
     }
 }

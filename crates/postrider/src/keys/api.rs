@@ -1,26 +1,42 @@
 //! The API keys of callers: stored as hashes, compared in constant time, cached in memory.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 use postrider_core::ports::store::{DocumentChanges, DocumentVersion, PutResult, Store};
 use postrider_core::{Clock, KeyId, TenantId, Timestamp};
+use tokio::sync::watch;
 
-use super::stored::{self, ApiKey, KeyScope};
+use super::ended::KeyEnd;
+use super::scopes::{KeyScope, ScopeSet};
+use super::stored::{self, ApiKey};
+use super::uses::LastUse;
 use super::{KeyError, text};
 use crate::documents::{OwnWrites, overwrite};
+use crate::ip_network::IpNetwork;
 
 /// The tenant of a caller that names none.
 pub const DEFAULT_TENANT: &str = "default";
 
-type ApiKeyCache = RwLock<Arc<HashMap<KeyId, ApiKey>>>;
+/// Shares its parts with older copies of the cache.
+#[derive(Clone)]
+struct CachedKey {
+    key: Arc<ApiKey>,
+    last_use: Arc<LastUse>,
+}
+
+type ApiKeyCache = HashMap<KeyId, CachedKey>;
 
 pub struct ApiKeys {
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
     /// Hash of the admin key from the configuration. The store does not have it.
     configured_admin: Option<[u8; 32]>,
-    cache: ApiKeyCache,
+    cache: RwLock<Arc<ApiKeyCache>>,
+    /// Told when a key changes.
+    changed: watch::Sender<()>,
     /// Locked during a change: one at a time.
     changing: tokio::sync::Mutex<OwnWrites>,
 }
@@ -31,7 +47,14 @@ pub struct Caller {
     /// Absent for the configured admin key.
     pub key: Option<KeyId>,
     pub tenant: TenantId,
-    pub scope: KeyScope,
+    pub all_tenants: bool,
+    pub scopes: ScopeSet,
+}
+
+impl Caller {
+    pub fn may(&self, scope: KeyScope) -> bool {
+        self.scopes.allows(scope)
+    }
 }
 
 /// Why a key is rejected.
@@ -39,6 +62,19 @@ pub struct Caller {
 pub enum KeyRejection {
     Unknown,
     Revoked(Timestamp),
+    Expired(Timestamp),
+    /// It may not be used from this address.
+    OutsideNetworks(Option<IpAddr>),
+}
+
+/// What a new key may do.
+#[derive(Debug, Clone)]
+pub struct KeyRights {
+    pub tenant: TenantId,
+    pub all_tenants: bool,
+    pub scopes: ScopeSet,
+    pub networks: Vec<IpNetwork>,
+    pub expires_at: Option<Timestamp>,
 }
 
 /// A new key. Its text exists only here.
@@ -54,46 +90,56 @@ impl ApiKeys {
         clock: Arc<dyn Clock>,
         configured_admin: Option<&str>,
     ) -> Result<Self, KeyError> {
-        let mut keys = HashMap::new();
-        for document in store.documents(stored::API_KEYS).await? {
-            let Some(text) = document.json else { continue };
-            let key = stored::api_key(&document.name, &text)?;
-            keys.insert(key.id, key);
-        }
-        Ok(Self {
+        let keys = Self {
             store,
             clock,
             configured_admin: configured_admin.map(text::hash),
-            cache: RwLock::new(Arc::new(keys)),
+            cache: RwLock::default(),
+            changed: watch::Sender::new(()),
             changing: tokio::sync::Mutex::default(),
-        })
+        };
+        for document in keys.store.documents(stored::API_KEYS).await? {
+            let Some(text) = document.json else { continue };
+            keys.cache(stored::api_key(&document.name, &text)?);
+        }
+        for document in keys.store.documents(stored::KEY_USES).await? {
+            keys.read_use(&document.name, document.json.as_deref());
+        }
+        Ok(keys)
     }
 
-    /// Creates an admin key if there is none, and returns its text.
+    /// Creates an admin key for all tenants if there is none, and returns its text.
     pub async fn ensure_admin(&self) -> Result<Option<String>, KeyError> {
-        let exists = self.configured_admin.is_some()
-            || self.cached().values().any(|k| k.scope == KeyScope::Admin && k.revoked_at.is_none());
-        if exists {
+        let is_admin = |key: &ApiKey| key.all_tenants && key.scopes.allows(KeyScope::Admin);
+        let usable = |key: &ApiKey| self.check(key).is_ok();
+        let mut known = self.cached().values().map(|cached| cached.key.clone()).collect::<Vec<_>>();
+        known.retain(|key| is_admin(key) && usable(key));
+        if self.configured_admin.is_some() || !known.is_empty() {
             return Ok(None);
         }
-        let tenant = TenantId::new(DEFAULT_TENANT);
-        Ok(Some(self.create(tenant, "first admin key", KeyScope::Admin).await?.text))
+        let rights = KeyRights {
+            tenant: TenantId::new(DEFAULT_TENANT),
+            all_tenants: true,
+            scopes: ScopeSet::ADMIN,
+            networks: Vec::new(),
+            expires_at: None,
+        };
+        Ok(Some(self.create("first admin key", rights).await?.text))
     }
 
-    pub async fn create(
-        &self,
-        tenant: TenantId,
-        name: &str,
-        scope: KeyScope,
-    ) -> Result<NewApiKey, KeyError> {
+    pub async fn create(&self, name: &str, rights: KeyRights) -> Result<NewApiKey, KeyError> {
         let secret = text::new_secret()?;
+        let KeyRights { tenant, all_tenants, scopes, networks, expires_at } = rights;
         let key = ApiKey {
             id: self.store.new_key_id(),
             tenant,
+            all_tenants,
             name: name.into(),
-            scope,
+            scopes,
+            networks,
             secret_hash: text::hash(&secret),
             created_at: self.clock.now(),
+            expires_at,
             revoked_at: None,
         };
         let mut own = self.changing.lock().await;
@@ -104,8 +150,12 @@ impl ApiKeys {
         Ok(NewApiKey { text: text::compose(key.id, &secret), key })
     }
 
-    /// False if there is no such key, or it is revoked already.
-    pub async fn revoke(&self, id: KeyId) -> Result<bool, KeyError> {
+    /// Revokes a key that `may_revoke` allows. False if there is no such key, or it is revoked already.
+    pub async fn revoke(
+        &self,
+        id: KeyId,
+        may_revoke: impl Fn(&ApiKey) -> bool,
+    ) -> Result<bool, KeyError> {
         let mut own = self.changing.lock().await;
         let name = stored::api_key_name(id);
         let mut found = self.store.documents(&name).await?.into_iter();
@@ -114,6 +164,9 @@ impl ApiKeys {
             let version = present.as_ref().map_or(DocumentVersion::NONE, |found| found.version);
             let Some(text) = present.and_then(|document| document.json) else { return Ok(false) };
             let mut key = stored::api_key(&name, &text)?;
+            if !may_revoke(&key) {
+                return Ok(false);
+            }
             if key.revoked_at.is_some() {
                 self.cache(key);
                 return Ok(false);
@@ -134,6 +187,9 @@ impl ApiKeys {
     /// Applies what other nodes changed.
     pub async fn follow(&self, changes: &DocumentChanges) {
         let mut own = self.changing.lock().await;
+        for document in &changes.documents {
+            self.read_use(&document.name, document.json.as_deref());
+        }
         let known = || self.cached().keys().map(|id| stored::api_key_name(*id)).collect();
         let is_key = |name: &str| name.starts_with(stored::API_KEYS);
         for (name, text) in own.news(changes, is_key, known) {
@@ -143,50 +199,110 @@ impl ApiKeys {
                     tracing::error!(%error, "an API key of another node is not used")
                 }
                 None => {
-                    let mut cache = self.cache.write().unwrap_or_else(PoisonError::into_inner);
                     if let Some(id) = stored::api_key_id(&name) {
-                        Arc::make_mut(&mut cache).remove(&id);
+                        self.change_cache(|cache| drop(cache.remove(&id)));
                     }
                 }
             }
         }
     }
 
-    /// All keys, newest first.
-    pub fn list(&self) -> Vec<ApiKey> {
-        let mut keys: Vec<_> = self.cached().values().cloned().collect();
-        keys.sort_unstable_by_key(|k| std::cmp::Reverse(k.id));
+    /// All keys with the times of their last use, newest first.
+    pub fn list(&self) -> Vec<(Arc<ApiKey>, Option<Timestamp>)> {
+        let cached = self.cached();
+        let mut keys: Vec<_> =
+            cached.values().map(|cached| (cached.key.clone(), cached.last_use.at())).collect();
+        keys.sort_unstable_by_key(|(key, _)| std::cmp::Reverse(key.id));
         keys
     }
 
-    pub fn authenticate(&self, bearer: &str) -> Result<Caller, KeyRejection> {
+    pub fn authenticate(&self, bearer: &str, from: Option<IpAddr>) -> Result<Caller, KeyRejection> {
         if let Some(admin) = &self.configured_admin
             && text::same(admin, &text::hash(bearer))
         {
             return Ok(Caller {
                 key: None,
                 tenant: TenantId::new(DEFAULT_TENANT),
-                scope: KeyScope::Admin,
+                all_tenants: true,
+                scopes: ScopeSet::ADMIN,
             });
         }
         let (id, secret) = text::parse(bearer).ok_or(KeyRejection::Unknown)?;
         let cache = self.cached();
-        let key = cache.get(&id).ok_or(KeyRejection::Unknown)?;
+        let CachedKey { key, last_use } = cache.get(&id).ok_or(KeyRejection::Unknown)?;
         if !text::same(&key.secret_hash, &text::hash(secret)) {
             return Err(KeyRejection::Unknown);
         }
-        match key.revoked_at {
-            Some(at) => Err(KeyRejection::Revoked(at)),
-            None => Ok(Caller { key: Some(id), tenant: key.tenant.clone(), scope: key.scope }),
+        let now = self.check(key)?;
+        let is_inside = |from| key.networks.iter().any(|network| network.contains(from));
+        if !key.networks.is_empty() && !from.is_some_and(is_inside) {
+            return Err(KeyRejection::OutsideNetworks(from));
+        }
+        last_use.note(now);
+        let (tenant, all_tenants) = (key.tenant.clone(), key.all_tenants);
+        Ok(Caller { key: Some(id), tenant, all_tenants, scopes: key.scopes })
+    }
+
+    /// Tells when the caller's key stops working.
+    pub fn end_of(&self, caller: &Caller) -> KeyEnd {
+        KeyEnd::new(caller.key, self.changed.subscribe())
+    }
+
+    /// How long a key works yet; `None` if it has no end.
+    pub(super) fn time_left(&self, id: KeyId) -> Result<Option<Duration>, KeyRejection> {
+        let cache = self.cached();
+        let cached = cache.get(&id).ok_or(KeyRejection::Unknown)?;
+        let now = self.check(&cached.key)?;
+        Ok(cached.key.expires_at.map(|at| at.since(now)))
+    }
+
+    /// Writes the last uses that are newer than the written ones by so much. Returns how many.
+    pub async fn write_uses(&self, older_by: Duration) -> Result<usize, KeyError> {
+        let cached = self.cached();
+        let mut written = 0;
+        for (id, CachedKey { last_use, .. }) in cached.iter() {
+            let Some(at) = last_use.unwritten(older_by) else { continue };
+            let text = stored::key_use_text(at);
+            overwrite(&*self.store, &stored::key_use_name(*id), Some(&text)).await?;
+            last_use.note_written(at);
+            written += 1;
+        }
+        Ok(written)
+    }
+
+    /// Returns the present time if the key is in force.
+    fn check(&self, key: &ApiKey) -> Result<Timestamp, KeyRejection> {
+        let now = self.clock.now();
+        match (key.revoked_at, key.expires_at) {
+            (Some(at), _) => Err(KeyRejection::Revoked(at)),
+            (None, Some(at)) if at <= now => Err(KeyRejection::Expired(at)),
+            _ => Ok(now),
+        }
+    }
+
+    fn read_use(&self, name: &str, text: Option<&str>) {
+        let Some((id, at)) = text.and_then(|text| stored::key_use(name, text)) else { return };
+        if let Some(cached) = self.cached().get(&id) {
+            cached.last_use.note_written(at);
         }
     }
 
     fn cache(&self, key: ApiKey) {
-        let mut cache = self.cache.write().unwrap_or_else(PoisonError::into_inner);
-        Arc::make_mut(&mut cache).insert(key.id, key);
+        self.change_cache(|cache| {
+            let last_use = cache.get(&key.id).map(|known| known.last_use.clone());
+            let last_use = last_use.unwrap_or_default();
+            cache.insert(key.id, CachedKey { key: Arc::new(key), last_use });
+        });
     }
 
-    fn cached(&self) -> Arc<HashMap<KeyId, ApiKey>> {
+    fn change_cache(&self, change: impl FnOnce(&mut ApiKeyCache)) {
+        let mut cache = self.cache.write().unwrap_or_else(PoisonError::into_inner);
+        change(Arc::make_mut(&mut cache));
+        drop(cache);
+        self.changed.send_replace(());
+    }
+
+    fn cached(&self) -> Arc<ApiKeyCache> {
         self.cache.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }

@@ -2,13 +2,19 @@
 //! the store.
 
 mod api;
+mod ended;
+mod scopes;
 mod signing;
 mod stored;
 mod text;
+mod uses;
 
-pub use api::{ApiKeys, Caller, DEFAULT_TENANT, KeyRejection, NewApiKey};
+pub use api::{ApiKeys, Caller, DEFAULT_TENANT, KeyRejection, KeyRights, NewApiKey};
+pub use ended::KeyEnd;
+pub use scopes::{KeyScope, ScopeSet};
 pub use signing::{SigningKeyInfo, SigningKeys};
-pub use stored::{ApiKey, KeyScope, SigningKind};
+pub use stored::{ApiKey, SigningKind};
+pub use text::is_random;
 
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {

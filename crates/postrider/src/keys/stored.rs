@@ -8,37 +8,32 @@ use postrider_core::{KeyId, TenantId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::KeyError;
+use super::scopes::ScopeSet;
+use crate::ip_network::IpNetwork;
 
 /// An API key is `key/api/ID`.
 pub(super) const API_KEYS: &str = "key/api/";
+/// When an API key was last used is `key/used/ID`.
+pub(super) const KEY_USES: &str = "key/used/";
 /// The keys of one tenant and kind are `key/signing/TENANT/KIND`.
 pub(super) const SIGNING_KEYS: &str = "key/signing/";
 /// Stands for no tenant in a name.
 const NO_TENANT: &str = "-";
 
-/// What a caller may do with an API key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum KeyScope {
-    /// Everything, for every tenant.
-    Admin,
-    /// Send, read and act, within one tenant.
-    Tenant,
-    /// Read, within one tenant.
-    Read,
-    /// Read, also stored bodies, within one tenant.
-    Content,
-}
-
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ApiKey {
     pub id: KeyId,
+    /// Its tenant. A key for all tenants acts for this one where a call names none.
     pub tenant: TenantId,
+    pub all_tenants: bool,
     pub name: Box<str>,
-    pub scope: KeyScope,
+    pub scopes: ScopeSet,
+    /// It works only from here; from everywhere if there is none.
+    pub networks: Vec<IpNetwork>,
     /// SHA-256 of the secret. The secret itself is shown once and not stored.
     pub secret_hash: [u8; 32],
     pub created_at: Timestamp,
+    pub expires_at: Option<Timestamp>,
     pub revoked_at: Option<Timestamp>,
 }
 
@@ -46,11 +41,34 @@ pub struct ApiKey {
 struct ApiKeyDocument {
     tenant: TenantId,
     name: Box<str>,
-    scope: KeyScope,
+    /// Older versions wrote only this: `admin` (for all tenants), `tenant`, `read` or `content`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    scope: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    scopes: Option<ScopeSet>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    all_tenants: bool,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    networks: Vec<IpNetwork>,
     /// Base64.
     secret_hash: String,
     created_at: Timestamp,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    expires_at: Option<Timestamp>,
     revoked_at: Option<Timestamp>,
+}
+
+impl ApiKeyDocument {
+    fn rights(&self) -> Option<(ScopeSet, bool)> {
+        match (self.scopes, self.scope.as_deref()) {
+            (Some(scopes), _) => Some((scopes, self.all_tenants)),
+            (None, Some(old)) => {
+                let scopes = ScopeSet::parse([old]).ok()?;
+                Some((scopes, scopes == ScopeSet::ADMIN))
+            }
+            (None, None) => None,
+        }
+    }
 }
 
 pub(super) fn api_key_name(id: KeyId) -> String {
@@ -61,9 +79,13 @@ pub(super) fn api_key_text(key: &ApiKey) -> Result<String, KeyError> {
     let document = ApiKeyDocument {
         tenant: key.tenant.clone(),
         name: key.name.clone(),
-        scope: key.scope,
+        scope: None,
+        scopes: Some(key.scopes),
+        all_tenants: key.all_tenants,
+        networks: key.networks.clone(),
         secret_hash: STANDARD.encode(key.secret_hash),
         created_at: key.created_at,
+        expires_at: key.expires_at,
         revoked_at: key.revoked_at,
     };
     serde_json::to_string(&document).map_err(|_| KeyError::UnreadableDocument(api_key_name(key.id)))
@@ -76,17 +98,41 @@ pub(super) fn api_key_id(name: &str) -> Option<KeyId> {
 pub(super) fn api_key(name: &str, text: &str) -> Result<ApiKey, KeyError> {
     let read = || {
         let found: ApiKeyDocument = serde_json::from_str(text).ok()?;
+        let (scopes, all_tenants) = found.rights()?;
         Some(ApiKey {
             id: api_key_id(name)?,
             tenant: found.tenant,
+            all_tenants,
             name: found.name,
-            scope: found.scope,
+            scopes,
+            networks: found.networks,
             secret_hash: STANDARD.decode(found.secret_hash).ok()?.try_into().ok()?,
             created_at: found.created_at,
+            expires_at: found.expires_at,
             revoked_at: found.revoked_at,
         })
     };
     read().ok_or_else(|| KeyError::UnreadableDocument(name.to_owned()))
+}
+
+/// When a key was last used.
+#[derive(Serialize, Deserialize)]
+struct KeyUseDocument {
+    at: Timestamp,
+}
+
+pub(super) fn key_use_name(id: KeyId) -> String {
+    format!("{KEY_USES}{id}")
+}
+
+pub(super) fn key_use_text(at: Timestamp) -> String {
+    serde_json::to_string(&KeyUseDocument { at }).unwrap_or_default()
+}
+
+/// The key and the time of a document; `None` if it is not readable: the time is only shown.
+pub(super) fn key_use(name: &str, text: &str) -> Option<(KeyId, Timestamp)> {
+    let found: KeyUseDocument = serde_json::from_str(text).ok()?;
+    Some((name.strip_prefix(KEY_USES)?.parse().ok()?, found.at))
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -189,10 +235,13 @@ mod tests {
         let key = ApiKey {
             id: ID,
             tenant: TenantId::new("acme"),
+            all_tenants: true,
             name: "ci".into(),
-            scope: KeyScope::Read,
+            scopes: ScopeSet::parse(["send", "read"]).unwrap(),
+            networks: vec!["10.0.0.0/8".parse().unwrap()],
             secret_hash: [7; 32],
             created_at: Timestamp(5),
+            expires_at: Some(Timestamp(8)),
             revoked_at: Some(Timestamp(9)),
         };
         let (name, text) = (api_key_name(ID), api_key_text(&key).unwrap());
@@ -201,6 +250,27 @@ mod tests {
         let short = text.replace("BwcH", "");
         let error = api_key(&name, &short).unwrap_err().to_string();
         assert_eq!(error, format!("the document {name} cannot be read"));
+    }
+
+    #[test]
+    fn a_key_of_an_older_version_keeps_its_rights() {
+        for (scope, scopes, all_tenants) in [
+            ("admin", "admin", true),
+            ("tenant", "send read replay manage", false),
+            ("read", "read", false),
+            ("content", "content", false),
+        ] {
+            let hash = STANDARD.encode([7; 32]);
+            let text = format!(
+                r#"{{"created_at":5,"name":"ci","revoked_at":null,"scope":"{scope}","secret_hash":"{hash}","tenant":"a"}}"#
+            );
+            let key = api_key(&api_key_name(ID), &text).unwrap();
+            assert_eq!(
+                (key.scopes.names().join(" "), key.all_tenants),
+                (scopes.into(), all_tenants)
+            );
+            assert_eq!((key.expires_at, key.networks.len()), (None, 0));
+        }
     }
 
     #[test]

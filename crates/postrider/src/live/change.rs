@@ -20,12 +20,13 @@ const SECTIONS: [&str; 10] = [
 ];
 
 /// Single settings that can change while the server runs.
-const SETTINGS: [&str; 6] = [
+const SETTINGS: [&str; 7] = [
     "server.body_bytes_max",
     "server.batch_results_bytes_max",
     "server.batch_idle_timeout_s",
     "server.request_timeout_s",
     "server.metrics_public",
+    "server.trusted_proxies",
     "log.level",
 ];
 
@@ -133,7 +134,7 @@ mod tests {
 
     #[test]
     fn a_secret_that_appears_later_needs_a_restart_and_is_not_shown() {
-        let wanted = config("[admin]\nkey = \"a-very-secret-key\"");
+        let wanted = config("[admin]\nkey = \"QyHn0v6kPz3tXwLm9aBsRf2uJd8eGc5iVo7TqYhK1xE\"");
         let (config, report) = applicable(&config(""), wanted).unwrap();
         assert_eq!(report.needs_restart, ["admin.key"]);
         assert!(config.admin.key.is_none());

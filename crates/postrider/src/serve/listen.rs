@@ -15,6 +15,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::JoinHandle;
 
+use crate::api::PeerAddress;
 use crate::config::sections::ServerSection;
 
 /// The pause after a failure to accept a connection, e.g. without a free file handle.
@@ -62,7 +63,7 @@ impl ConnectionListener {
             tokio::select! {
                 timeout = &mut stopped => break timeout.unwrap_or_default(),
                 stream = self.next(&listener) => match stream {
-                    Ok((stream, permit)) => self.serve(stream, permit, &graceful),
+                    Ok((stream, peer, permit)) => self.serve(stream, peer, permit, &graceful),
                     Err(error) => {
                         tracing::warn!(%error, "cannot accept a connection");
                         tokio::time::sleep(PAUSE).await;
@@ -77,20 +78,27 @@ impl ConnectionListener {
     async fn next(
         &self,
         listener: &TcpListener,
-    ) -> std::io::Result<(TcpStream, OwnedSemaphorePermit)> {
+    ) -> std::io::Result<(TcpStream, PeerAddress, OwnedSemaphorePermit)> {
         let closed = |_| std::io::Error::other("no more connections are accepted");
         let permit = self.room.clone().acquire_owned().await.map_err(closed)?;
-        let (stream, _) = listener.accept().await?;
+        let (stream, peer) = listener.accept().await?;
         stream.set_nodelay(true)?;
-        Ok((stream, permit))
+        Ok((stream, PeerAddress(peer.ip()), permit))
     }
 
-    fn serve(&self, stream: TcpStream, permit: OwnedSemaphorePermit, graceful: &GracefulShutdown) {
+    fn serve(
+        &self,
+        stream: TcpStream,
+        peer: PeerAddress,
+        permit: OwnedSemaphorePermit,
+        graceful: &GracefulShutdown,
+    ) {
         let router = TowerToHyperService::new(self.router.clone());
         let has_request = Arc::new(AtomicBool::new(false));
         let seen = has_request.clone();
-        let service = service_fn(move |request| {
+        let service = service_fn(move |mut request: http::Request<_>| {
             seen.store(true, Ordering::Relaxed);
+            request.extensions_mut().insert(peer);
             router.call(request)
         });
         let connection = self.builder.serve_connection(TokioIo::new(stream), service).into_owned();

@@ -30,6 +30,11 @@ pub use watch::CredentialMonitor;
 const PRUNE_EVERY: Duration = Duration::from_secs(3600);
 /// Fewer old deliveries than these wait for the next hour.
 const PRUNED_MIN: u64 = 1_000;
+/// Last uses of keys are looked at this often, and written if they are so much newer than the written ones.
+const KEY_USES_EVERY: Duration = Duration::from_secs(60);
+const KEY_USES_OLDER_BY: Duration = Duration::from_secs(600);
+/// How long a shutdown waits for the last uses to be written. They are only shown.
+const KEY_USES_AT_END: Duration = Duration::from_secs(1);
 /// How long a shutdown waits for open requests.
 const REQUESTS_AT_END: Duration = Duration::from_secs(5);
 
@@ -153,6 +158,7 @@ async fn start_all(
         new_admin_key,
         chores: vec![
             tokio::spawn(sample_rates(app.clone())),
+            tokio::spawn(write_key_uses(app.clone())),
             tokio::spawn(prune(app.clone(), consumer, config.store.is_shared())),
             tokio::spawn(watch.run()),
             tokio::spawn(DocumentFollower::new(app.clone(), followed).run()),
@@ -204,6 +210,10 @@ impl Running {
             Some(dispatcher) => dispatcher.drain(drain).await,
             None => true,
         };
+        let uses = self.app.keys.write_uses(Duration::ZERO);
+        if let Ok(Err(error)) = tokio::time::timeout(KEY_USES_AT_END, uses).await {
+            tracing::warn!(%error, "the last uses of keys could not be written");
+        }
         for chore in self.chores {
             chore.abort();
             // It releases the store only when it has ended.
@@ -221,6 +231,16 @@ async fn sample_rates(app: SharedState) {
         app.metrics.lag.sample();
         // Problems are logged when they are noticed.
         app.store.check_health();
+    }
+}
+
+async fn write_key_uses(app: SharedState) {
+    let mut every = tokio::time::interval(KEY_USES_EVERY);
+    loop {
+        every.tick().await;
+        if let Err(error) = app.keys.write_uses(KEY_USES_OLDER_BY).await {
+            tracing::debug!(%error, "the last uses of keys could not be written; will try again");
+        }
     }
 }
 

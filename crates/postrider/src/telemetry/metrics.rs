@@ -36,6 +36,7 @@ pub struct Metrics {
     pub lag: Lag,
     messages: Family<OutcomeLabel, Counter>,
     refused: Family<OutcomeLabel, Counter>,
+    keys_refused: Family<OutcomeLabel, Counter>,
     pub(super) attempts: Family<LaneLabels, Counter>,
     pub(super) finished: Family<LaneLabels, Counter>,
     pub(super) dead_lettered: Family<LaneLabels, Counter>,
@@ -80,6 +81,11 @@ impl Metrics {
             lag: Lag::default(),
             messages: add(r, "messages", "Messages accepted"),
             refused: add(r, "refused", "Messages refused at the intake"),
+            keys_refused: add(
+                r,
+                "api_keys_refused",
+                "Calls refused because of their key, by reason",
+            ),
             attempts: add(r, "attempts", "Calls to providers"),
             finished: add(r, "finished", "Deliveries that became final"),
             dead_lettered: add(
@@ -170,6 +176,11 @@ impl Metrics {
         };
         family.get_or_create(&OutcomeLabel { outcome: label }).inc();
         count(total);
+    }
+
+    /// Counts one call that was refused because of its key.
+    pub fn key_refused(&self, reason: &'static str) {
+        self.keys_refused.get_or_create(&OutcomeLabel { outcome: reason }).inc();
     }
 
     /// Sets how much is pending, and how much may be.

@@ -11,7 +11,7 @@ const DEVICE: &str = "00fc13adff785122b4ad28809a3420982341241421348097878e577c99
 async fn with(pem: impl FnOnce(&Sandbox) -> String) -> ProvidersFixture {
     ProvidersFixture::new(|sandbox, folder| {
         format!(
-            "[accounts.apple]\nchannel = \"apns\"\nendpoint = \"{}\"\n\
+            "[accounts.apple]\nchannel = \"apns\"\ntenant = \"*\"\nendpoint = \"{}\"\n\
              sandbox_endpoint = \"https://localhost:{}\"\ncredential = \"file:{}\"\n",
             sandbox.https_origin(),
             sandbox.https.port(),

@@ -97,7 +97,7 @@ async fn the_next_account_takes_over_when_google_refuses_the_first() {
         let unknown_key = folder.write("stranger.json", &stranger.to_string());
         let account = |name: &str, priority: u8| {
             format!(
-                "[accounts.{name}]\nchannel = \"fcm\"\npriority = {priority}\nendpoint = \"{}\"\n\
+                "[accounts.{name}]\nchannel = \"fcm\"\ntenant = \"*\"\npriority = {priority}\nendpoint = \"{}\"\n\
                  credential = \"file:{unknown_key}\"\n",
                 sandbox.https_origin()
             )

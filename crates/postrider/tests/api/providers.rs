@@ -73,8 +73,8 @@ pub(crate) fn message_accounts(sandbox: &Sandbox, folder: &TestFolder, mail: &st
     format!(
         "[chat.hosts]\n\"{host}/slack\" = \"slack\"\n\"{host}/discord\" = \"discord\"\n\
          \"{host}/teams\" = \"teams\"\n\
-         [accounts.mail]\nchannel = \"email\"\nfrom = \"news@shop.example\"\n{mail}\n\
-         [accounts.phone]\nchannel = \"sms\"\naccount_sid = \"AC1\"\nfrom = \"+15550100\"\n\
+         [accounts.mail]\nchannel = \"email\"\ntenant = \"*\"\nfrom = \"news@shop.example\"\n{mail}\n\
+         [accounts.phone]\nchannel = \"sms\"\ntenant = \"*\"\naccount_sid = \"AC1\"\nfrom = \"+15550100\"\n\
          endpoint = \"{https}\"\ncredential = \"file:{secret}\"\n"
     )
 }
@@ -84,8 +84,8 @@ pub(crate) fn device_accounts(sandbox: &Sandbox, folder: &TestFolder) -> String 
     let (key, https) = (sandbox.apns_key(), sandbox.https_origin());
     let text = |field: &str| key[field].as_str().unwrap();
     format!(
-        "[accounts.firebase]\nchannel = \"fcm\"\nendpoint = \"{https}\"\ncredential = \"file:{}\"\n\
-         [accounts.apple]\nchannel = \"apns\"\nteam_id = \"{}\"\nkey_id = \"{}\"\n\
+        "[accounts.firebase]\nchannel = \"fcm\"\ntenant = \"*\"\nendpoint = \"{https}\"\ncredential = \"file:{}\"\n\
+         [accounts.apple]\nchannel = \"apns\"\ntenant = \"*\"\nteam_id = \"{}\"\nkey_id = \"{}\"\n\
          endpoint = \"{https}\"\nsandbox_endpoint = \"https://localhost:{}\"\ncredential = \"file:{}\"\n",
         folder.write("firebase.json", &sandbox.fcm_service_account().to_string()),
         text("team_id"),

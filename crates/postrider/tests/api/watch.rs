@@ -44,8 +44,10 @@ async fn a_certificate_that_ends_shows_in_the_account_and_in_the_metrics_before_
     let file = folder.path().join("apple.pem");
     let end = certificate(&file);
     let clock = Arc::new(ManualClock::at(end - DAY * 40));
-    let config =
-        format!("[accounts.apple]\nchannel = \"apns\"\ncredential = \"file:{}\"\n", file.display());
+    let config = format!(
+        "[accounts.apple]\nchannel = \"apns\"\ntenant = \"*\"\ncredential = \"file:{}\"\n",
+        file.display()
+    );
     let server = ServerFixture::at(&config, clock.clone()).await;
     let admin = server.admin();
     let list = eventually(&admin, "/v1/accounts", |list| credential(list) == "ok").await;
@@ -76,7 +78,7 @@ async fn a_service_account_that_google_refuses_is_unusable_until_its_file_is_rep
     let clock = Arc::new(ManualClock::at(SystemClock.now() - Duration::from_secs(3550)));
     let config = format!(
         "[network]\nallow_private_targets = true\nextra_ca_file = \"{}\"\n[accounts.firebase]\n\
-         channel = \"fcm\"\nendpoint = \"{}\"\ncredential = \"file:{}\"\n",
+         channel = \"fcm\"\ntenant = \"*\"\nendpoint = \"{}\"\ncredential = \"file:{}\"\n",
         ca.display(),
         sandbox.https_origin(),
         file.display()

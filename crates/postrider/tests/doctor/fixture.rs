@@ -58,10 +58,12 @@ allow_private_targets = true
 extra_ca_file = "{home}/ca.pem"
 [accounts.firebase]
 channel = "fcm"
+tenant = "*"
 credential = "file:{home}/firebase.json"
 endpoint = "{https}"
 [accounts.apple]
 channel = "apns"
+tenant = "*"
 credential = "file:{home}/apple.p8"
 team_id = "SANDBOXTEA"
 key_id = "SANDBOXKEY"
@@ -70,6 +72,7 @@ endpoint = "{https}"
 sandbox_endpoint = "{https}"
 [accounts.relay]
 channel = "email"
+tenant = "*"
 from = "news@shop.example"
 host = "127.0.0.1"
 port = {smtp}
@@ -78,6 +81,7 @@ credential = "file:{home}/password"
 dkim = [{{ selector = "s1", key = "file:{home}/dkim.pem" }}]
 [accounts.amazon]
 channel = "email"
+tenant = "*"
 provider = "ses"
 from = "news@shop.example"
 region = "eu-central-1"
@@ -86,12 +90,14 @@ credential = "file:{home}/aws.secret"
 endpoint = "{https}"
 [accounts.grid]
 channel = "email"
+tenant = "*"
 provider = "sendgrid"
 from = "news@shop.example"
 credential = "file:{home}/grid.key"
 endpoint = "{https}"
 [accounts.texts]
 channel = "sms"
+tenant = "*"
 from = "+15550100"
 account_sid = "AC1"
 credential = "file:{home}/twilio.secret"

@@ -106,6 +106,11 @@ impl Upgrade {
                 // What nobody set follows the defaults of the version.
                 [&mut answer, &mut expected].into_iter().for_each(keep_what_was_set);
             }
+            if path == "/v1/keys" {
+                // Later versions say more about a key.
+                let listed = answer["keys"].as_array_mut().unwrap().iter_mut();
+                listed.for_each(|key| drop(key.as_object_mut().unwrap().remove("scopes")));
+            }
             assert_eq!(answer, expected, "{path}");
         }
     }

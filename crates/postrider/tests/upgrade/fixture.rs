@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-pub(crate) const ADMIN: &str = "fixture-admin-key-0123456789";
+pub(crate) const ADMIN: &str = "fixture-admin-key-0123456789-Zk3vQ8xLw0pYt5RuB7nHc2M";
 
 pub(crate) struct OldFolder {
     pub(crate) manifest: Value,

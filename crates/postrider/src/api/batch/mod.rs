@@ -19,9 +19,11 @@ use postrider_dispatch::Submission;
 use self::line_queue::LineQueue;
 use self::results::ResultsSender;
 use self::split::{BatchLine, Splitter};
+use super::auth::rejected;
 use super::extract::require_type;
 use super::lines;
 use super::prelude::*;
+use crate::keys::{KeyEnd, KeyRejection};
 
 const NDJSON: &str = "application/x-ndjson";
 const TYPES: [&str; 5] = [
@@ -54,6 +56,7 @@ pub(crate) async fn batch(
     let (results, stream) = results::channel(app.config().server.batch_results_bytes_max);
     let run = BatchRun {
         idle: Duration::from_secs(app.config().server.batch_idle_timeout_s),
+        key_end: app.keys.end_of(&access.caller),
         splitter: Splitter::new(app.config().server.body_bytes_max),
         app,
         tenant: access.tenant,
@@ -70,6 +73,8 @@ struct BatchRun {
     app: SharedState,
     tenant: TenantId,
     idle: Duration,
+    /// Tells when the caller's key stops working.
+    key_end: KeyEnd,
     splitter: Splitter,
     results: ResultsSender,
     queue: LineQueue,
@@ -82,6 +87,7 @@ enum BatchEvent {
     Written(Bytes),
     Frame(Option<Result<Bytes, axum::Error>>),
     Idle,
+    KeyEnded(KeyRejection),
 }
 
 impl BatchRun {
@@ -97,7 +103,13 @@ impl BatchRun {
             }
             match self.next_event(&mut body, open).await {
                 BatchEvent::Written(text) => {
-                    if self.results.send(text).await.is_err() {
+                    let sent = tokio::select! {
+                        biased;
+                        sent = self.results.send(text) => sent.is_ok(),
+                        // Nobody reads, and nobody may write any more.
+                        _ = self.key_end.wait(&self.app.keys), if open => false,
+                    };
+                    if !sent {
                         return;
                     }
                 }
@@ -112,7 +124,15 @@ impl BatchRun {
                 BatchEvent::Frame(Some(Err(_))) => open = false,
                 BatchEvent::Idle => {
                     open = false;
-                    self.report_timeout();
+                    let what = "nothing arrived for too long; the lines before were accepted";
+                    self.report(Problem::timeout(what));
+                }
+                // What is being written to disk is answered; the rest was never accepted.
+                BatchEvent::KeyEnded(rejection) => {
+                    open = false;
+                    self.queue = LineQueue::default();
+                    let problem = rejected(&self.app, rejection);
+                    self.report(problem);
                 }
             }
         }
@@ -122,6 +142,7 @@ impl BatchRun {
         let wants_more = open && !self.queue.is_full();
         tokio::select! {
             biased;
+            rejection = self.key_end.wait(&self.app.keys), if open => BatchEvent::KeyEnded(rejection),
             Some(text) = self.groups.next(), if !self.groups.is_empty() => BatchEvent::Written(text),
             frame = tokio::time::timeout(self.idle, body.next()), if wants_more => match frame {
                 Ok(frame) => BatchEvent::Frame(frame),
@@ -139,10 +160,9 @@ impl BatchRun {
         self.groups.push_back(Box::pin(group));
     }
 
-    fn report_timeout(&mut self) {
+    /// Adds a last line that says why the batch ends.
+    fn report(&mut self, problem: Problem) {
         let index = self.next_index;
-        let problem =
-            Problem::timeout("nothing arrived for too long; the lines before were accepted");
         self.groups.push_back(Box::pin(async move {
             let mut text = Vec::new();
             lines::refused(&mut text, index, &problem);

@@ -13,7 +13,7 @@ pub(crate) struct LimitList {
 /// All limits, by section of the configuration.
 #[utoipa::path(get, path = "/v1/limits", tag = "administration",
     responses((status = 200, body = LimitList), (status = 403, body = Problem)))]
-pub(crate) async fn list(State(app): State<SharedState>, _: AdminAccess) -> Json<LimitList> {
+pub(crate) async fn list(State(app): State<SharedState>, _: ServerReadAccess) -> Json<LimitList> {
     let all = app.live.list(SettingKind::Limits).await;
     Json(LimitList { limits: all.into_iter().map(Into::into).collect() })
 }
@@ -23,7 +23,7 @@ pub(crate) async fn list(State(app): State<SharedState>, _: AdminAccess) -> Json
     responses((status = 200, body = SettingBody), (status = 404, body = Problem)))]
 pub(crate) async fn show(
     State(app): State<SharedState>,
-    _: AdminAccess,
+    _: ServerReadAccess,
     Path(section): Path<String>,
 ) -> ApiResult<Json<SettingBody>> {
     super::show(&app, SettingKind::Limits, &section).await.map(Json)

@@ -37,11 +37,14 @@ pub(crate) struct TenantList {
 /// All known tenants.
 #[utoipa::path(get, path = "/v1/tenants", tag = "administration",
     responses((status = 200, body = TenantList), (status = 403, body = Problem)))]
-pub(crate) async fn list(State(app): State<SharedState>, access: AdminAccess) -> Json<TenantList> {
+pub(crate) async fn list(
+    State(app): State<SharedState>,
+    access: ServerReadAccess,
+) -> Json<TenantList> {
     let configured = app.live.list(SettingKind::Tenant).await;
     let mut names: BTreeSet<String> = configured.iter().map(|view| view.name.clone()).collect();
     names.insert(access.tenant.to_string());
-    names.extend(app.keys.list().into_iter().map(|key| key.tenant.to_string()));
+    names.extend(app.keys.list().into_iter().map(|(key, _)| key.tenant.to_string()));
     names.extend(app.lanes.paused_tenants().into_iter().map(|(tenant, _)| tenant.to_string()));
     let mut tenants = Vec::with_capacity(names.len());
     for name in names {
@@ -55,7 +58,7 @@ pub(crate) async fn list(State(app): State<SharedState>, access: AdminAccess) ->
     responses((status = 200, body = TenantBody), (status = "4XX", body = Problem)))]
 pub(crate) async fn show(
     State(app): State<SharedState>,
-    _: AdminAccess,
+    _: ServerReadAccess,
     Path(name): Path<String>,
 ) -> ApiResult<Json<TenantBody>> {
     Ok(Json(body(&app, &parse_tenant("name", &name)?).await))

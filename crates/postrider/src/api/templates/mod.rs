@@ -1,36 +1,16 @@
-//! Templates of a tenant, and of the server. Every tenant can use the server's templates; only an admin
-//! key with `Postrider-Tenant: *` can change them. Renders nothing itself.
+//! Templates of a tenant, and of the server. Every tenant can use the server's templates; only a key
+//! for all tenants can change them, with `Postrider-Tenant: *`. Renders nothing itself.
 
 mod preview;
 
-use axum::extract::FromRequestParts;
-use axum::http::request::Parts;
 use postrider_dispatch::template::{TemplateSource, check_name};
 
-use super::auth::{allow, identify};
+use super::auth::TemplateAccess;
 use super::prelude::*;
 use super::schema::TemplateRequest;
-use crate::keys::{Caller, KeyScope};
 use crate::live::{TemplateEntry, TemplateError};
 
 pub(super) use preview::{__path_preview, __path_preview_unsaved, preview, preview_unsaved};
-
-/// The right to change templates, of one tenant or of the server.
-pub(crate) struct TemplateAccess {
-    caller: Caller,
-    /// None for the server.
-    owner: Option<TenantId>,
-}
-
-impl FromRequestParts<SharedState> for TemplateAccess {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, app: &SharedState) -> Result<Self, Problem> {
-        let (caller, owner) = identify(parts, app)?;
-        allow(&caller, &[KeyScope::Admin, KeyScope::Tenant], "tenant")?;
-        Ok(Self { caller, owner })
-    }
-}
 
 /// A template without its content.
 #[derive(Debug, Serialize, ToSchema)]
@@ -168,7 +148,8 @@ pub(crate) async fn show(
 }
 
 /// Create a template, or replace it as a whole. It is in force from the next message on, survives restarts
-/// and wins over the configuration file. With an admin key and `Postrider-Tenant: *` it is for every tenant.
+/// and wins over the configuration file. With a key for all tenants and `Postrider-Tenant: *` it is for every
+/// tenant.
 #[utoipa::path(put, path = "/v1/templates/{name}", tag = "templates", params(("name" = String, Path)),
     request_body = TemplateRequest,
     responses((status = 200, body = TemplateBody), (status = "4XX", body = Problem)))]
@@ -180,9 +161,9 @@ pub(crate) async fn set(
 ) -> ApiResult<Json<TemplateBody>> {
     check_name(&name).map_err(|error| unusable(vec![error]))?;
     let new = (source, key_name(&access.caller), app.clock.now());
-    app.templates.set(access.owner.as_ref(), &name, Some(new)).await?;
+    app.templates.set(access.view.as_ref(), &name, Some(new)).await?;
     audit(&access.caller, "template.set", &name, 1);
-    Ok(Json(find(&app, access.owner.as_ref(), &name)?.into()))
+    Ok(Json(find(&app, access.view.as_ref(), &name)?.into()))
 }
 
 /// Delete a template that was set by API. If the file or the server has a template of that name, that one
@@ -194,7 +175,7 @@ pub(crate) async fn unset(
     access: TemplateAccess,
     Path(name): Path<String>,
 ) -> ApiResult<StatusCode> {
-    if !app.templates.set(access.owner.as_ref(), &name, None).await? {
+    if !app.templates.set(access.view.as_ref(), &name, None).await? {
         let what = "template that this tenant set by API under the name";
         return Err(Problem::not_found(what, shortened(&name)));
     }

@@ -1,12 +1,16 @@
 //! Previews a message with a template: what each channel would send. Accepts and stores nothing.
 
+use std::time::Instant;
+
 use postrider_channels::registry::{self, content_schema};
 use postrider_core::model::content::Content;
 use postrider_core::{ChannelKind, FieldError};
+use postrider_dispatch::IntakeRefusal;
 use postrider_dispatch::template::{
-    MissingVariable, Template, TemplateCall, TemplateSource, VARIABLES_MAX,
+    MissingVariable, Template, TemplateCall, TemplateFailure, TemplateSource, VARIABLES_MAX,
 };
 
+use super::super::auth::PreviewAccess;
 use super::super::problem::FieldProblem;
 use super::super::schema::TemplateRequest;
 use super::{find, unusable};
@@ -101,43 +105,63 @@ pub(crate) struct ChannelPreview {
 }
 
 /// Preview what each channel would send for a message with this template. Lists all missing variables.
-/// Sends nothing.
+/// Sends nothing. Needs the scope `send` or `manage`.
 #[utoipa::path(post, path = "/v1/templates/{name}/preview", tag = "templates", params(("name" = String, Path)),
     request_body = PreviewRequest,
-    responses((status = 200, body = PreviewBody), (status = "4XX", body = Problem)))]
+    responses((status = 200, body = PreviewBody), (status = "4XX", body = Problem), (status = 503, body = Problem)))]
 pub(crate) async fn preview(
     State(app): State<SharedState>,
-    access: ReadAccess,
+    access: PreviewAccess,
     Path(name): Path<String>,
     JsonBody(request): JsonBody<PreviewRequest>,
 ) -> ApiResult<Json<PreviewBody>> {
     let entry = find(&app, access.view.as_ref(), &name)?;
-    render_preview(&app, access, &entry.template, &entry.source, &request).map(Json)
+    let run = move |app: &SharedState, deadline| {
+        render_preview(app, access, &entry.template, &entry.source, &request, deadline)
+    };
+    beside(app, run).await
 }
 
 /// Preview a template that is not saved.
 #[utoipa::path(post, path = "/v1/templates/preview", tag = "templates", request_body = UnsavedPreviewRequest,
-    responses((status = 200, body = PreviewBody), (status = "4XX", body = Problem)))]
+    responses((status = 200, body = PreviewBody), (status = "4XX", body = Problem), (status = 503, body = Problem)))]
 pub(crate) async fn preview_unsaved(
     State(app): State<SharedState>,
-    access: ReadAccess,
+    access: PreviewAccess,
     JsonBody(request): JsonBody<UnsavedPreviewRequest>,
 ) -> ApiResult<Json<PreviewBody>> {
-    let UnsavedPreviewRequest { template: source, locale, variables, content, channel } = request;
-    let template = Template::compile(UNSAVED, &source, &content_schema()).map_err(|errors| {
-        let below = |e: FieldError| FieldError { field: format!("template.{}", e.field), ..e };
-        unusable(errors.into_iter().map(below).collect())
-    })?;
-    let request = PreviewRequest { locale, variables, content, channel };
-    render_preview(&app, access, &template, &source, &request).map(Json)
+    let run = move |app: &SharedState, deadline| {
+        let UnsavedPreviewRequest { template: source, locale, variables, content, channel } =
+            request;
+        let template =
+            Template::compile(UNSAVED, &source, &content_schema()).map_err(|errors| {
+                let below =
+                    |e: FieldError| FieldError { field: format!("template.{}", e.field), ..e };
+                unusable(errors.into_iter().map(below).collect())
+            })?;
+        let request = PreviewRequest { locale, variables, content, channel };
+        render_preview(app, access, &template, &source, &request, deadline)
+    };
+    beside(app, run).await
+}
+
+/// Renders beside the threads that serve requests.
+async fn beside(
+    app: SharedState,
+    run: impl FnOnce(&SharedState, Instant) -> ApiResult<PreviewBody> + Send + 'static,
+) -> ApiResult<Json<PreviewBody>> {
+    let shared = app.clone();
+    let rendered = app.intake.renders().run(move |deadline| run(&shared, deadline)).await;
+    rendered.map_err(|_| Problem::from(IntakeRefusal::template_late()))?.map(Json)
 }
 
 fn render_preview(
     app: &SharedState,
-    access: ReadAccess,
+    access: PreviewAccess,
     template: &Template,
     source: &TemplateSource,
     request: &PreviewRequest,
+    deadline: Instant,
 ) -> ApiResult<PreviewBody> {
     let kinds = kinds(request.channel.as_deref())?;
     let own = Value::Object(request.content.clone()).to_string();
@@ -146,8 +170,13 @@ fn render_preview(
         locale: request.locale.as_deref(),
         variables: &request.variables,
         content: &own,
+        deadline: Some(deadline),
     };
-    let preview = template.preview(source, &content_schema(), &call).map_err(unusable)?;
+    let preview = template.preview(source, &content_schema(), &call);
+    let preview = preview.map_err(|failure| match failure {
+        TemplateFailure::Invalid(errors) => unusable(errors),
+        TemplateFailure::Late => IntakeRefusal::template_late().into(),
+    })?;
     let content = Content::parse(&preview.content)
         .map_err(|e| Problem::new(422, "template", "The content is not valid", e.to_string()))?;
     let tenant = access.view.unwrap_or_else(|| TenantId::new("default"));

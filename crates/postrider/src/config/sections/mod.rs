@@ -17,6 +17,8 @@ use postrider_channels::{registry, section};
 use serde::{Deserialize, Serialize};
 
 use super::ConfigError;
+use crate::ip_network::IpNetwork;
+use crate::keys::is_random;
 pub use policy::{
     BreakerSection, CapacitySection, DispatchSection, RetryBudgetSection, TenantSection,
 };
@@ -65,6 +67,9 @@ section! {
         /// The name of this server among those that share a store. After a restart, the same name takes its work
         /// back at once, so no two servers have the same. Default: the host's name and the port.
         node: Option<String> = None,
+        /// Networks of proxies in front of this server, such as ["127.0.0.1", "10.0.0.0/8"]. Their X-Forwarded-For
+        /// says who called; nobody else's does.
+        trusted_proxies: Vec<IpNetwork> = Vec::new(),
         /// Serve /metrics without a key. It names the providers' hosts.
         metrics_public: bool = true,
     }
@@ -107,8 +112,8 @@ impl ServerRole {
 section! {
     /// The key of the operator.
     AdminSection as "admin" {
-        /// An admin key of your own, at least 16 characters. Also POSTRIDER_ADMIN_KEY. Without one,
-        /// the first start makes a key and prints it once.
+        /// An admin key of your own: 32 random bytes in hexadecimal or base64, as `openssl rand -base64 32` prints
+        /// them. Also POSTRIDER_ADMIN_KEY. Without one, the first start makes a key and prints it once.
         key: Option<SecretText> = None,
     }
 }
@@ -193,8 +198,10 @@ impl ServerSection {
 
 impl AdminSection {
     pub(super) fn validate(&self) -> Result<(), ConfigError> {
-        let long_enough = self.key.as_ref().is_none_or(|key| key.reveal().len() >= 16);
-        check(long_enough, "admin.key", "(a secret)", "at least 16 characters")
+        let is_strong = self.key.as_ref().is_none_or(|key| is_random(key.reveal()));
+        let allowed =
+            "32 random bytes in hexadecimal or base64; `openssl rand -base64 32` prints some";
+        check(is_strong, "admin.key", "(a secret)", allowed)
     }
 }
 

@@ -17,18 +17,22 @@ use postrider_testkit::server::{ServerFixture, reply};
 const ACCOUNTS: &str = r#"
 [accounts.firebase]
 channel = "fcm"
+tenant = "*"
 credential = "file:/nonexistent/firebase.json"
 [accounts.apple]
 channel = "apns"
+tenant = "*"
 team_id = "TEAM000000"
 key_id = "KEY0000000"
 credential = "file:/nonexistent/apple.p8"
 [accounts.mail]
 channel = "email"
+tenant = "*"
 from = "news@shop.example"
 host = "mail.shop.example"
 [accounts.phone]
 channel = "sms"
+tenant = "*"
 account_sid = "AC1"
 from = "+15550100"
 credential = "file:/nonexistent/sms"

@@ -1,0 +1,178 @@
+//! Credentials of the operator: who may use them, and that nobody reads them.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use postrider_testkit::process::{LOCAL_TARGETS, ProcessFixture};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+
+use crate::fixture::{Attacker, PATIENCE, server};
+
+const SECRET: &str = "s3cr3t/9";
+
+/// A receiver that refuses every request and repeats its head, three times: as it came, across the place where a
+/// detail is cut off, and in a header.
+async fn start_echo() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let (mut head, mut part) = (String::new(), [0; 4096]);
+                while !head.contains("\r\n\r\n") {
+                    let read = stream.read(&mut part).await.unwrap_or(0);
+                    if read == 0 {
+                        return;
+                    }
+                    head += &String::from_utf8_lossy(&part[..read]);
+                }
+                let filler = "x".repeat(1010_usize.saturating_sub(head.len()));
+                let body = format!("{head}{filler}{SECRET}{SECRET}{SECRET}");
+                let answer = format!(
+                    "HTTP/1.1 400 Bad Request\r\nx-request-id: id-{SECRET}\r\nretry-after: {SECRET}\r\n\
+                     content-length: {}\r\n\r\n{body}",
+                    body.len()
+                );
+                let _ = stream.write_all(answer.as_bytes()).await;
+            });
+        }
+    });
+    address
+}
+
+/// A server with one credential, for the tenant `acme` at the receiver, and a bot whose token is not there.
+fn with_credential(receiver: SocketAddr) -> (ProcessFixture, String) {
+    let mut server = ProcessFixture::new(env!("CARGO_BIN_EXE_postrider"), "").unwrap();
+    let file = server.path("billing.secret");
+    std::fs::write(&file, SECRET).unwrap();
+    let reference = format!("file:{}", file.display());
+    let config = format!(
+        "{LOCAL_TARGETS}[http]\ncredentials = [\"{reference} http://{receiver} acme\"]\n\
+         [accounts.bot]\nchannel = \"telegram\"\ntenant = \"*\"\ncredential = \"file:{}\"\n",
+        server.path("operators-place/bot.token").display()
+    );
+    server.write_config(&config).unwrap();
+    server.start().unwrap();
+    (server, reference)
+}
+
+fn request(receiver: SocketAddr, reference: &str) -> Value {
+    let url = format!("http://{receiver}/charge");
+    json!({
+        "to": {"address": {"channel": "http", "url": url, "credential": reference}},
+        "content": {"title": "x"},
+        "retry": {"retries": 0},
+    })
+}
+
+/// Everything that a tenant can read about a delivery, when it has an attempt.
+async fn attempted(caller: &Attacker, sent: &Value) -> String {
+    let id = sent["deliveries"][0]["id"].as_str().unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let delivery = caller.get(&format!("/v1/deliveries/{id}")).await;
+        if delivery.json()["log"].as_array().is_some_and(|all| !all.is_empty()) {
+            let explained = caller.get(&format!("/v1/deliveries/{id}/explain")).await;
+            let dead = caller.get("/v1/dead-letters").await;
+            return format!("{}{}{}", delivery.body, explained.body, dead.body);
+        }
+        assert!(Instant::now() < deadline, "never attempted: {}", delivery.body);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_tenant_cannot_use_the_credential_of_another() {
+    let receiver = start_echo().await;
+    let (server, reference) = with_credential(receiver);
+    let admin = Attacker::admin(&server);
+    let thief = admin.scoped("tenant", "thief").await;
+    let refused = thief.post("/v1/messages", &request(receiver, &reference)).await;
+    assert_eq!(refused.status, 422, "{}", refused.body);
+    assert!(refused.body.contains("http.credentials"), "{}", refused.body);
+    let address = &request(receiver, &reference)["to"]["address"];
+    let refused = thief.post("/v1/addresses", address).await;
+    assert_eq!(refused.status, 422, "{}", refused.body);
+    let acme = admin.scoped("tenant", "acme").await;
+    assert_eq!(acme.post("/v1/messages", &request(receiver, &reference)).await.status, 202);
+    let elsewhere: SocketAddr = ([127, 0, 0, 1], 9).into();
+    let refused = acme.post("/v1/messages", &request(elsewhere, &reference)).await;
+    assert_eq!(refused.status, 422, "only for its origin: {}", refused.body);
+}
+
+#[tokio::test]
+async fn an_echoed_credential_is_not_shown() {
+    let receiver = start_echo().await;
+    let (server, reference) = with_credential(receiver);
+    let acme = Attacker::admin(&server).scoped("tenant", "acme").await;
+    let sent = acme.post("/v1/messages", &request(receiver, &reference)).await;
+    assert_eq!(sent.status, 202, "{}", sent.body);
+    let shown = attempted(&acme, &sent.json()).await;
+    assert!(shown.contains("[hidden]"), "the receiver repeated it: {shown}");
+    for part in ["s3cr", "3t/9", "cr3t"] {
+        assert!(!shown.contains(part), "{part}: {shown}");
+        assert!(!server.server_log().unwrap().contains(part), "in the log");
+    }
+}
+
+#[tokio::test]
+async fn a_tenant_does_not_learn_where_the_operator_keeps_secrets() {
+    let receiver = start_echo().await;
+    let (server, _) = with_credential(receiver);
+    let tenant = Attacker::admin(&server).scoped("tenant", "acme").await;
+    let message = json!({
+        "to": {"address": {"channel": "telegram", "chat_id": "5"}},
+        "content": {"title": "x"},
+    });
+    let sent = tenant.post("/v1/messages", &message).await;
+    assert_eq!(sent.status, 202, "{}", sent.body);
+    let shown = attempted(&tenant, &sent.json()).await;
+    assert!(shown.contains("the server's log says why"), "{shown}");
+    for part in ["operators-place", "bot.token", "file:"] {
+        assert!(!shown.contains(part), "{part}: {shown}");
+    }
+    assert!(server.server_log().unwrap().contains("operators-place"), "the operator is told");
+}
+
+#[tokio::test]
+async fn what_looks_like_a_secret_is_not_stored() {
+    let server = server(
+        "[http]\nsecret_names = [\"x-internal-*\"]\npublic_names = [\"x-sort-key\", \"sig\"]\n",
+    );
+    let caller = Attacker::admin(&server).scoped("tenant", "default").await;
+    let send = async |url: &str, headers: Value| {
+        let address = json!({"channel": "http", "url": url, "headers": headers});
+        caller.post("/v1/messages", &json!({"to": {"address": address}})).await
+    };
+    let plain = "https://example.com/";
+    for name in [
+        "Authorization",
+        "X-Gitlab-Token",
+        "Ocp-Apim-Subscription-Key",
+        "X-Client-Secret",
+        "Cookie",
+        "X-Hub-Signature",
+        "X-Internal-Pass",
+    ] {
+        let refused = send(plain, json!({ name: "hunter2" })).await;
+        assert_eq!(refused.status, 422, "{name}: {}", refused.body);
+        assert!(!refused.body.contains("hunter2"), "{}", refused.body);
+        assert!(refused.body.contains("name it by credential"), "{}", refused.body);
+    }
+    for query in [
+        "access_token=hunter2",
+        "a=1&api_key=hunter2",
+        "X-Amz-Signature=hunter2",
+        "%74oken=hunter2",
+        "password=hunter2",
+    ] {
+        let refused = send(&format!("{plain}?{query}"), json!({})).await;
+        assert_eq!(refused.status, 422, "{query}: {}", refused.body);
+        assert!(!refused.body.contains("hunter2"), "{}", refused.body);
+    }
+    let headers = json!({"X-Sort-Key": "a", "Idempotency-Key": "b", "X-Request-Id": "c"});
+    let accepted = send("https://example.com/?page_token=1&sig=2", headers).await;
+    assert_eq!(accepted.status, 202, "{}", accepted.body);
+}

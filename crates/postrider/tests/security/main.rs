@@ -1,0 +1,7 @@
+//! Attacks on the real binary, over real sockets. SECURITY.md lists which test performs which attack.
+#![expect(clippy::unwrap_used, reason = "what a test cannot go on without ends it")]
+
+mod credentials;
+mod fixture;
+mod keys;
+mod templates;
