@@ -121,7 +121,12 @@ impl<C> Accounts<C> {
     ) -> Result<Arc<Self>, Error> {
         let configs = parts.read_accounts()?.into_iter();
         let configs = configs.map(|config| config.map(&settings)).collect();
-        Ok(Arc::new(Self::new(kind, configs, parts.breaker, parts.wiring.clock.clone())))
+        let accounts = Self::new(kind, configs, parts.breaker, parts.wiring.clock.clone());
+        for account in &accounts.all {
+            let mut gates = account.gates();
+            *gates = gates.clone().sharing(parts.wiring.share.clone());
+        }
+        Ok(Arc::new(accounts))
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Account<C>>> {

@@ -13,7 +13,7 @@ use super::load::LoadChange;
 use super::shared::PgShared;
 use super::value::PgId;
 use crate::progress::stored_message;
-use crate::sharded::{SHARDS, ShardId, shard_of};
+use crate::sharded::shard_of;
 
 /// Which messages of a batch were accepted.
 pub(super) struct AcceptedKeys {
@@ -134,15 +134,6 @@ impl TagColumns {
             self.keyed.push(new.dedup.is_some());
         }
     }
-}
-
-/// The shard of a new delivery. The origin decides, so that everything about a host is known by one worker.
-pub(super) fn new_shard(lane: &LaneKey) -> ShardId {
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-    for byte in lane.channel.name().bytes().chain([0]).chain(lane.provider.bytes()) {
-        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-    }
-    ((hash >> 20) % u64::from(SHARDS)) as ShardId
 }
 
 /// JSON, or nothing if it is what a default is.

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use super::index::ShardIndex;
 use super::lane::WINDOW;
-use super::{HeldShard, POLL, SURE_FOR, ShardEngine, ShardId, shard_of};
+use super::{HeldShard, POLL, SHARDS, SURE_FOR, ShardEngine, ShardId, shard_of};
 use crate::work_signal::NextWork;
 
 /// Lanes that are read on at once before they are listed.
@@ -308,6 +308,11 @@ impl<E: ShardEngine> Consumer for ShardConsumer<E> {
     fn leads(&self) -> bool {
         let holds_first = self.worker.state().held.contains_key(&0);
         holds_first && self.worker.is_sure(self.worker.now())
+    }
+
+    fn part(&self) -> f64 {
+        // Shards that are about to be handed over count until another worker has them.
+        self.worker.state().held.len() as f64 / f64::from(SHARDS)
     }
 
     async fn close(&self) {

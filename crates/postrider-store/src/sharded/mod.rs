@@ -15,7 +15,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use postrider_core::policy::backoff::RetryPolicy;
-use postrider_core::ports::store::{AddressLearning, Alternative, LeasedDelivery, StoreResult};
+use postrider_core::ports::store::{
+    AddressLearning, Alternative, LeasedDelivery, NewDelivery, StoreResult,
+};
 use postrider_core::{
     AddressHash, Clock, Decision, DeliveryId, LaneKey, Message, Strike, Target, Timestamp,
 };
@@ -46,6 +48,19 @@ pub(crate) type LanePlace = (i64, u128);
 
 pub(crate) fn shard_of(id: u128) -> ShardId {
     (id & ((1 << SHARD_BITS) - 1)) as u16 % SHARDS
+}
+
+/// The shard of a new delivery. The origin decides, so that everything about a host is known by one worker. What goes
+/// through accounts is spread by address, so that one large channel has all workers.
+pub(crate) fn shard_of_new(delivery: &NewDelivery) -> ShardId {
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    let mut add = |byte: u8| hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    let lane = &*delivery.lane;
+    lane.channel.name().bytes().chain([0]).chain(lane.provider.bytes()).for_each(&mut add);
+    if lane.is_spread() {
+        delivery.hash.0.iter().copied().for_each(&mut add);
+    }
+    ((hash >> 20) % u64::from(SHARDS)) as ShardId
 }
 
 /// The same id, but in this shard.
