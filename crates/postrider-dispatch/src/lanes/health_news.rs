@@ -1,6 +1,7 @@
 //! What workers tell each other about accounts, whose work they share: that one fails, or wants to be left alone. And
 //! the other ways in which workers share limits.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use postrider_core::policy::breaker::{BreakerCause, BreakerState};
@@ -29,6 +30,8 @@ pub struct OriginNews {
 /// News for the other workers.
 #[derive(Default)]
 pub(super) struct HealthNews {
+    /// There are other workers.
+    is_wanted: AtomicBool,
     list: Mutex<Vec<(ProviderKey, OriginNews)>>,
     wake: Notify,
 }
@@ -36,6 +39,9 @@ pub(super) struct HealthNews {
 impl HealthNews {
     /// Notes what concerns all calls through an account that worked so far.
     pub(super) fn note(&self, provider: &ProviderKey, effect: &CallEffect) {
+        if !self.is_wanted.load(Ordering::Relaxed) {
+            return;
+        }
         let news = match effect.event {
             Some(LaneEvent::BreakerOpened { scope: BreakerScope::Provider, until }) => {
                 OriginNews { is_down: true, until }
@@ -98,6 +104,7 @@ impl Lanes {
     /// From now on, rates are shared with other workers, which the returned task does through the store.
     pub fn share_rates(self: Arc<Self>, store: Arc<dyn Store>) -> impl Future<Output = ()> + Send {
         self.rates.share();
+        self.health.is_wanted.store(true, Ordering::Relaxed);
         self.fetch_rates(store)
     }
 

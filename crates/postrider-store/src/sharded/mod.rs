@@ -362,6 +362,24 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_host_has_one_shard_and_accounts_are_spread_by_address() {
+        let new = crate::conformance::message("acme", 1).deliveries.remove(0);
+        let shard = |provider: &str, tenant: &str, address: u8| {
+            let (tenant, provider) = (postrider_core::TenantId::new(tenant), provider.into());
+            let lane = Arc::new(LaneKey { tenant, provider, ..(*new.lane).clone() });
+            shard_of_new(&NewDelivery { lane, hash: AddressHash([address; 16]), ..new.clone() })
+        };
+        let host: std::collections::HashSet<_> =
+            (0..200).map(|n| shard("https://one.example", "acme", n)).collect();
+        assert_eq!(host.len(), 1);
+        let channel = new.lane.channel.name();
+        let spread: std::collections::HashSet<_> =
+            (0..200).map(|n| shard(channel, "acme", n)).collect();
+        assert!(spread.len() > 48, "{} of {SHARDS} shards", spread.len());
+        assert_eq!(shard(channel, "acme", 7), shard(channel, "other", 7), "an address has one");
+    }
+
+    #[test]
     fn an_id_names_its_shard() {
         for shard in 0..SHARDS {
             let id = in_shard(0x0123_4567_89ab_7cde_8f01_2345_6789_abcd, shard);

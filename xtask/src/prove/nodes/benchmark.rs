@@ -51,7 +51,7 @@ pub(crate) fn run(args: &[&str]) -> Result<()> {
     let options = NodeProofOptions::parse(args)?;
     options.build()?;
     let engine = engine::start(&options.engine, &EngineTimes { snapshot: Duration::ZERO })?;
-    let mut cluster = NodeCluster::start(&engine.store_url(), "[log]\nlevel = \"warn\"\n", &[])?;
+    let mut cluster = NodeCluster::start(&engine.store_url(), "[log]\nlevel = \"warn\"\n", 0)?;
     cluster.workers.truncate(1);
     shell::heading(&format!("{} messages on {}", options.messages, options.engine));
     let next = AtomicUsize::new(0);

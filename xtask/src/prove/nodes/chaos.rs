@@ -19,6 +19,8 @@ const AFTER: f64 = 0.35;
 const WARM_UP: Duration = Duration::from_secs(4);
 const RECOVERED: f64 = 0.95;
 const DRAIN_MAX: Duration = Duration::from_secs(300);
+/// The provider answers after this time, so that calls are under way when something happens.
+const LATENCY_MS: u32 = 100;
 const KILL_EVERY: Duration = Duration::from_secs(1);
 const CLOCK_AHEAD_S: i64 = 600;
 
@@ -121,7 +123,7 @@ pub(super) fn run(
         if chosen(name) {
             shell::heading(&format!("{name}: {promise}"));
             let engine = engine::start(&options.engine, &times)?;
-            let mut cluster = NodeCluster::start(&engine.store_url(), "", &[])?;
+            let mut cluster = NodeCluster::start(&engine.store_url(), "", LATENCY_MS)?;
             let result = match fault {
                 NodeFault::Kill => chaos(name, options, &mut cluster, Duration::ZERO, kill_workers),
                 NodeFault::CutOff => cut_off(name, options, &mut cluster, &*engine),
@@ -156,7 +158,7 @@ fn run_engine_faults(
             continue;
         }
         shell::heading(&format!("{}: {}", fault.name, fault.promise));
-        let mut cluster = NodeCluster::start(&engine.store_url(), "", &[])?;
+        let mut cluster = NodeCluster::start(&engine.store_url(), "", LATENCY_MS)?;
         let act = |_: &mut NodeCluster, until: Instant| repeat_fault(&fault, until);
         let result = chaos(fault.name, options, &mut cluster, fault.lasts, act)?;
         eprintln!("{}\n{result}", ChaosResult::HEADING);

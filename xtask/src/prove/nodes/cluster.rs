@@ -30,11 +30,16 @@ pub(super) struct NodeCluster {
 }
 
 impl NodeCluster {
-    /// `config` adds to the configuration of every node; `provider` are options of the fake provider.
-    pub(super) fn start(store: &str, config: &str, provider: &[&str]) -> Result<Self> {
+    /// `config` adds to the configuration of every node; the provider answers after so many milliseconds.
+    pub(super) fn start(store: &str, config: &str, latency_ms: u32) -> Result<Self> {
         let (store, config) = (store.to_owned(), config.to_owned());
         let mut api = node()?;
-        let ready = api.start_sandbox_of(&NodeProofOptions::binary(), "0.0.0.0:0", provider)?;
+        let faults = api.path("faults.toml");
+        let slow = format!("[[rule]]\nfault = \"slow:{latency_ms}\"\n");
+        std::fs::write(&faults, if latency_ms == 0 { String::new() } else { slow })?;
+        let faults = faults.display().to_string();
+        let provider = ["--faults", &faults];
+        let ready = api.start_sandbox_of(&NodeProofOptions::binary(), "0.0.0.0:0", &provider)?;
         let port =
             ready["http"].as_str().and_then(|origin| origin.rsplit(':').next()?.parse().ok());
         let port: u16 = port.with_context(|| format!("no port in {}", ready["http"]))?;

@@ -62,10 +62,15 @@ pub(super) fn run(
         }
         shell::heading(&format!("{name}: {promise}"));
         match prove(options) {
-            Ok(figures) => lines.push(format!("{name:<14} {figures}")),
-            Err(error) => broken.push(format!("{name}: {error:#}")),
+            Ok(figures) => {
+                eprintln!("held: {figures}");
+                lines.push(format!("{name:<14} {figures}"));
+            }
+            Err(error) => {
+                eprintln!("BROKEN: {error:#}");
+                broken.push(format!("{name}: {error:#}"));
+            }
         }
-        eprintln!("{}", lines.last().or(broken.last()).map_or("", |line| line));
     }
     (lines, broken)
 }
@@ -79,7 +84,7 @@ struct SharedFixture {
 impl SharedFixture {
     fn start(options: &NodeProofOptions, config: impl Fn(&str) -> String) -> Result<Self> {
         let engine = engine::start(&options.engine, &EngineTimes { snapshot: Duration::ZERO })?;
-        let mut cluster = NodeCluster::start(&engine.store_url(), "", &[])?;
+        let mut cluster = NodeCluster::start(&engine.store_url(), "", 0)?;
         let token = cluster.api.path("token");
         std::fs::write(&token, TOKEN)?;
         let account = format!(
