@@ -9,6 +9,7 @@ use futures_util::stream::FuturesUnordered;
 use postrider_core::model::content::Content;
 use postrider_core::policy::account::AccountOffer;
 use postrider_core::policy::classify::{ProviderAnswer, judge};
+use postrider_core::policy::work_share::WorkShare;
 use postrider_core::{
     Attempt, ChannelKind, Clock, Finished, Message, Outcome, Report, Target, TenantId, Timestamp,
 };
@@ -32,13 +33,16 @@ pub struct Wiring {
     pub answers: Arc<CurrentAnswerTable>,
     /// The hard deadline of one attempt, connecting included.
     pub attempt_timeout: Duration,
+    /// This worker's part of all work, by which limits of accounts are split.
+    pub share: Arc<WorkShare>,
 }
 
 impl Wiring {
     /// With the built-in classification table and a deadline of 30 s.
     pub fn new(pool: Pool, clock: Arc<dyn Clock>) -> Self {
         let answers = CurrentAnswerTable::new(answers::built_in());
-        Self { pool, clock, answers, attempt_timeout: Duration::from_secs(30) }
+        let share = Arc::default();
+        Self { pool, clock, answers, attempt_timeout: Duration::from_secs(30), share }
     }
 }
 

@@ -11,6 +11,7 @@ use crate::ADMIN_KEY;
 
 pub struct TestAnswer {
     pub status: u16,
+    pub retry_after_s: Option<u32>,
     pub body: String,
 }
 
@@ -42,6 +43,11 @@ impl TestConnection {
         Ok(Self { stream: BufReader::new(stream) })
     }
 
+    /// The status of a GET with another key than the admin's.
+    pub fn status_with_key(&mut self, path: &str, key: &str) -> Result<u16> {
+        self.send("GET", path, key, "", "").map(|answer| answer.status)
+    }
+
     /// One call with the admin key; the answer may have any status.
     pub fn call(
         &mut self,
@@ -51,10 +57,21 @@ impl TestConnection {
         body: &str,
     ) -> Result<TestAnswer> {
         let tenant = tenant.map(|name| format!("postrider-tenant: {name}\r\n")).unwrap_or_default();
+        self.send(method, path, ADMIN_KEY, &tenant, body)
+    }
+
+    fn send(
+        &mut self,
+        method: &str,
+        path: &str,
+        key: &str,
+        headers: &str,
+        body: &str,
+    ) -> Result<TestAnswer> {
         let length = body.len();
         write!(
             self.stream.get_mut(),
-            "{method} {path} HTTP/1.1\r\nhost: test\r\nauthorization: Bearer {ADMIN_KEY}\r\n{tenant}\
+            "{method} {path} HTTP/1.1\r\nhost: test\r\nauthorization: Bearer {key}\r\n{headers}\
              content-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
         )?;
         self.read_answer()
@@ -68,7 +85,7 @@ impl TestConnection {
         tenant: Option<&str>,
         body: &str,
     ) -> Result<String> {
-        let TestAnswer { status, body } = self.call(method, path, tenant, body)?;
+        let TestAnswer { status, body, .. } = self.call(method, path, tenant, body)?;
         let shown: String = body.chars().take(400).collect();
         ensure!((200..300).contains(&status), "{method} {path} answered {status}: {shown}");
         Ok(body)
@@ -84,7 +101,7 @@ impl TestConnection {
         let first = self.read_line()?;
         let status = first.split(' ').nth(1).and_then(|status| status.parse().ok());
         let Some(status) = status else { bail!("no HTTP answer: {first:?}") };
-        let (mut length, mut chunked) = (0, false);
+        let (mut length, mut chunked, mut retry_after_s) = (0, false, None);
         loop {
             let line = self.read_line()?.to_ascii_lowercase();
             if line.is_empty() {
@@ -93,10 +110,13 @@ impl TestConnection {
             if let Some(value) = line.strip_prefix("content-length:") {
                 length = value.trim().parse()?;
             }
+            if let Some(value) = line.strip_prefix("retry-after:") {
+                retry_after_s = value.trim().parse().ok();
+            }
             chunked |= line.starts_with("transfer-encoding:") && line.contains("chunked");
         }
         let body = if chunked { self.read_chunks()? } else { self.read_exactly(length)? };
-        Ok(TestAnswer { status, body: String::from_utf8(body)? })
+        Ok(TestAnswer { status, retry_after_s, body: String::from_utf8(body)? })
     }
 
     fn read_chunks(&mut self) -> Result<Vec<u8>> {

@@ -1,6 +1,6 @@
-//! Shared by tests and proofs: an HTTP client, the binary as a process, programs of other people, random numbers, who
-//! is sick in a drawn world and what that may cost the others, and (with the feature `server`) a server in the test's
-//! process. Ships nothing.
+//! Shared by tests and proofs: an HTTP client, the binary as a process, programs of other people, a network that can be
+//! cut, random numbers, who is sick in a drawn world and what that may cost the others, and (with the feature
+//! `server`) a server in the test's process. Ships nothing.
 
 pub mod foreign;
 pub mod harm_bounds;
@@ -10,9 +10,11 @@ pub mod postgres;
 pub mod redis;
 pub mod process;
 pub mod random;
+pub mod rewriting_proxy;
 #[cfg(feature = "server")]
 pub mod server;
 pub mod sick_level;
+pub mod stall_proxy;
 
 /// The admin key of every server that is started here.
 pub const ADMIN_KEY: &str = "an-admin-key-for-tests-Zk3vQ8xLw0pYt5RuB7nHc2Ma-";

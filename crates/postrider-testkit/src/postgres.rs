@@ -23,10 +23,15 @@ pub struct PostgresServer {
     guard: Child,
 }
 
-/// Sets the server up, waits for its end of life, and removes everything.
+/// Sets the server up, waits for its end of life, and removes everything. The last argument is the port of a primary
+/// server whose replica it is, if it is one.
 const GUARD: &str = r#"
-D="$1"; B="$2"; P="$3"
-"$B/initdb" -D "$D/data" -U postgres -A trust -E UTF8 --locale=C --no-sync >"$D/log" 2>&1 || exit 1
+D="$1"; B="$2"; P="$3"; PRIMARY="$4"
+if [ -n "$PRIMARY" ]; then
+    "$B/pg_basebackup" -h 127.0.0.1 -p "$PRIMARY" -U postgres -D "$D/data" -R -X stream --no-sync >"$D/log" 2>&1 || exit 1
+else
+    "$B/initdb" -D "$D/data" -U postgres -A trust -E UTF8 --locale=C --no-sync >"$D/log" 2>&1 || exit 1
+fi
 cat >>"$D/data/postgresql.conf" <<END
 port = $P
 listen_addresses = '127.0.0.1'
@@ -35,7 +40,7 @@ max_connections = 400
 shared_buffers = 64MB
 fsync = off
 END
-printf 'host all guarded 127.0.0.1/32 scram-sha-256\nhost all guarded ::1/128 scram-sha-256\nlocal all all trust\nhost all all 127.0.0.1/32 trust\n' \
+[ -n "$PRIMARY" ] || printf 'host all guarded 127.0.0.1/32 scram-sha-256\nhost all guarded ::1/128 scram-sha-256\nlocal all all trust\nhost all all 127.0.0.1/32 trust\nhost replication all 127.0.0.1/32 trust\n' \
     >"$D/data/pg_hba.conf"
 "$B/pg_ctl" -D "$D/data" -l "$D/log" -w start >/dev/null 2>&1 || exit 1
 echo ready
@@ -47,9 +52,20 @@ rm -rf "$D"
 impl PostgresServer {
     /// Fails if PostgreSQL is not installed: nothing is skipped.
     pub fn start() -> Result<Self> {
+        let folder = tempfile::Builder::new().prefix("postrider-postgres-").tempdir()?.keep();
+        Self::start_in(folder, None)
+    }
+
+    /// A replica of this server, which receives its changes and can be promoted.
+    pub fn start_replica(&self) -> Result<Self> {
+        let folder = tempfile::Builder::new().prefix("postrider-postgres-").tempdir()?.keep();
+        Self::start_in(folder, Some(self.port))
+    }
+
+    /// A server in a folder of its own, which is removed at the end.
+    pub fn start_in(folder: PathBuf, primary: Option<u16>) -> Result<Self> {
         let programs = programs()?;
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        let folder = tempfile::Builder::new().prefix("postrider-postgres-").tempdir()?.keep();
         let user = match id(&["-u"])? {
             0 => Some((id(&["-u", "postgres"])?, id(&["-g", "postgres"])?)),
             _ => None,
@@ -59,6 +75,7 @@ impl PostgresServer {
         }
         let mut guard = as_user(user, "sh");
         guard.args(["-c", GUARD, "sh"]).arg(&folder).arg(&programs).arg(port.to_string());
+        guard.arg(primary.map(|port| port.to_string()).unwrap_or_default());
         guard.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).current_dir("/");
         let mut guard = guard.spawn().context("cannot start sh")?;
         let alive = guard.stdin.take();
@@ -83,6 +100,11 @@ impl PostgresServer {
 
     pub fn restart(&self) -> Result<()> {
         self.control(&["-m", "fast", "restart"])
+    }
+
+    /// Makes a replica the primary.
+    pub fn promote(&self) -> Result<()> {
+        self.control(&["promote"])
     }
 
     /// Starts it after a crash.
@@ -133,6 +155,14 @@ impl PostgresServer {
         let said = String::from_utf8_lossy(&done.stderr);
         ensure!(done.status.success(), "psql: {said}");
         Ok(String::from_utf8_lossy(&done.stdout).trim().to_owned())
+    }
+
+    /// The number of its first process.
+    pub fn pid(&self) -> Result<u32> {
+        let path = self.folder.join("data/postmaster.pid");
+        let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+        let first = text.lines().next().and_then(|line| line.trim().parse().ok());
+        first.with_context(|| format!("no number in {}", path.display()))
     }
 
     pub fn log(&self) -> PathBuf {

@@ -101,6 +101,12 @@ impl ProcessFixture {
 
     /// Starts the server and waits until it answers.
     pub fn start(&mut self) -> Result<()> {
+        self.spawn()?;
+        await_ok(self.server_at, "/readyz")
+    }
+
+    /// Starts the server.
+    pub fn spawn(&mut self) -> Result<()> {
         let shown = |name: &str| self.path(name).display().to_string();
         let (listen, data, config) =
             (self.server_at.to_string(), shown("data"), shown("postrider.toml"));
@@ -108,12 +114,22 @@ impl ProcessFixture {
         let log = self.path("server.log");
         let server = BinaryProcess::start_with(&self.binary, &arguments, &log, &self.environment)?;
         self.server = Some(server);
-        await_ok(self.server_at, "/readyz")
+        Ok(())
+    }
+
+    /// The number of the server's process.
+    pub fn pid(&self) -> Option<u32> {
+        self.server.as_ref().map(|server| server.0.id())
     }
 
     /// Ends the server with SIGKILL.
     pub fn kill(&mut self) {
         self.server = None;
+    }
+
+    /// Ends all sandboxes with SIGKILL.
+    pub fn kill_sandboxes(&mut self) {
+        self.sandboxes.clear();
     }
 
     /// Waits until the server ends by itself.

@@ -6,18 +6,24 @@ use std::net::SocketAddr;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use postrider_testkit::http::{call, get};
 use postrider_testkit::postgres::PostgresServer;
 use postrider_testkit::process::{LOCAL_TARGETS, ProcessFixture};
+use postrider_testkit::stall_proxy::StallProxy;
 use serde_json::Value;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_postrider");
 const MESSAGES: usize = 300;
 
 fn node(postgres: &PostgresServer, role: &str) -> Result<ProcessFixture> {
-    let store = format!("[store]\nurl = \"{}\"\n", postgres.url("schema=nodes"));
-    ProcessFixture::started(BINARY, &format!("{LOCAL_TARGETS}[server]\nrole = \"{role}\"\n{store}"))
+    node_at(&postgres.url("schema=nodes"), role, "")
+}
+
+fn node_at(url: &str, role: &str, config: &str) -> Result<ProcessFixture> {
+    let store = format!("[store]\nurl = \"{url}\"\n");
+    let server = format!("[server]\nrole = \"{role}\"\n");
+    ProcessFixture::started(BINARY, &format!("{LOCAL_TARGETS}{server}{store}{config}"))
 }
 
 fn post(server: SocketAddr, sandbox: SocketAddr, number: usize) -> Result<u16> {
@@ -64,6 +70,81 @@ fn servers_share_a_store_and_go_on_when_one_is_killed() -> Result<()> {
     assert!(status["engine"]["name"].as_str().is_some_and(|name| name.starts_with("PostgreSQL")));
     let problems = status["problems"].to_string();
     assert!(problems.contains("fsync_off"), "the tests run without fsync: {problems}");
+    Ok(())
+}
+
+/// How often the provider got each delivery.
+fn calls_by_id(sandbox: SocketAddr) -> Result<Vec<u64>> {
+    let text = get(sandbox, "/sandbox/received/ids")?.body;
+    let count = |line: &str| -> Result<u64> {
+        let entry: Value = serde_json::from_str(line)?;
+        entry["accepted"].as_u64().with_context(|| format!("no count in {line}"))
+    };
+    text.lines().map(count).collect()
+}
+
+#[test]
+fn a_worker_that_is_cut_off_loses_its_work_to_another_and_its_late_results_are_refused()
+-> Result<()> {
+    let postgres = PostgresServer::start()?;
+    let proxy = StallProxy::start(([127, 0, 0, 1], postgres.port).into())?;
+    let mut api = node(&postgres, "api")?;
+    let ready = api.start_sandbox_of(BINARY.as_ref(), "0.0.0.0:0", &[])?;
+    let origin = ready["http"].as_str().unwrap_or_default();
+    let sandbox = origin.trim_start_matches("http://").parse()?;
+    let direct = postgres.url("schema=nodes");
+    let behind = direct.replace(&postgres.port.to_string(), &proxy.address.port().to_string());
+    let cut_off = node_at(&behind, "worker", "")?;
+    let other = node(&postgres, "worker")?;
+    for number in 0..MESSAGES {
+        assert_eq!(post(api.server_at, sandbox, number)?, 202);
+        if number == MESSAGES / 3 {
+            proxy.stall();
+        }
+    }
+    await_sent(api.server_at, MESSAGES as u64)?;
+    proxy.go_on();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !cut_off.server_log()?.contains("shards were lost") {
+        ensure!(Instant::now() < deadline, "it still believes that it holds its shards");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    for number in 0..20 {
+        assert_eq!(post(api.server_at, sandbox, MESSAGES + number)?, 202);
+    }
+    await_sent(other.server_at, MESSAGES as u64 + 20)?;
+    let calls = calls_by_id(sandbox)?;
+    assert_eq!(calls.len(), MESSAGES + 20, "each delivery has its id in all calls");
+    let repeats: u64 = calls.iter().map(|calls| calls - 1).sum();
+    assert!(repeats <= 64, "{repeats} repeats: only what was being sent may be sent again");
+    Ok(())
+}
+
+#[test]
+fn a_tenants_rate_holds_for_all_workers_together() -> Result<()> {
+    const RATE: usize = 40;
+    const SECONDS: usize = 5;
+    let postgres = PostgresServer::start()?;
+    let rate = format!("[tenants.default]\nrate_per_s = {RATE}\nrate_burst = 1\n");
+    let url = postgres.url("schema=nodes");
+    let mut api = node_at(&url, "api", &rate)?;
+    let ready = api.start_sandbox_of(BINARY.as_ref(), "0.0.0.0:0", &[])?;
+    let origin = ready["http"].as_str().unwrap_or_default();
+    let sandbox: SocketAddr = origin.trim_start_matches("http://").parse()?;
+    let workers = [node_at(&url, "worker", &rate)?, node_at(&url, "worker", &rate)?];
+    for number in 0..RATE * (SECONDS + 4) {
+        assert_eq!(post(api.server_at, sandbox, number)?, 202);
+    }
+    let received = || -> Result<u64> {
+        get(sandbox, "/sandbox/received")?.json()?["total"].as_u64().context("no total")
+    };
+    let (before, began) = (received()?, Instant::now());
+    std::thread::sleep(Duration::from_secs(SECONDS as u64));
+    let (made, seconds) = (received()? - before, began.elapsed().as_secs_f64());
+    let per_s = made as f64 / seconds;
+    let limit = RATE as f64;
+    assert!((0.7 * limit..=limit + 1.0).contains(&per_s), "{per_s:.1} calls per second of {limit}");
+    drop(workers);
     Ok(())
 }
 

@@ -10,6 +10,7 @@ mod kill;
 mod lanes;
 mod month;
 mod mutants;
+mod nodes;
 mod power;
 mod reader;
 mod sim;
@@ -77,6 +78,16 @@ const PROOFS: &[Proof] = &[
         name: "harm",
         claim: "sick traffic costs healthy traffic nothing, in 20 fresh worlds (--seeds N, --from S, --seconds T) or --only NAME",
         run: harm::run,
+    },
+    Proof {
+        name: "nodes",
+        claim: "several nodes over one store lose nothing when nodes, network or store fail (--only NAME, --messages N)",
+        run: nodes::run,
+    },
+    Proof {
+        name: "engines",
+        claim: "what an engine costs: rates, processor time and bytes of accepting and delivering (--engine NAME, --messages N)",
+        run: nodes::benchmark::run,
     },
     Proof {
         name: "mutants",

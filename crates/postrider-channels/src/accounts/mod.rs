@@ -16,6 +16,7 @@ use postrider_core::policy::account::{
 };
 use postrider_core::policy::breaker::{BreakerChange, BreakerPolicy};
 use postrider_core::policy::limiter::Rate;
+use postrider_core::policy::work_share::WorkShare;
 use postrider_core::{
     Attempt, ChannelKind, Clock, Gate, Outcome, Report, Scope, TenantId, Timestamp,
 };
@@ -113,6 +114,15 @@ impl<C> Accounts<C> {
         Self { kind, all: configs.into_iter().map(account).collect(), clock }
     }
 
+    /// Uses only this worker's part of the quotas.
+    pub fn sharing(self, share: &Arc<WorkShare>) -> Self {
+        for account in &self.all {
+            let mut gates = account.gates();
+            *gates = gates.clone().sharing(share.clone());
+        }
+        self
+    }
+
     /// The accounts of a channel, whose settings are made from the fields `F` of the configuration.
     pub(crate) fn build<F: DeserializeOwned>(
         kind: ChannelKind,
@@ -121,7 +131,8 @@ impl<C> Accounts<C> {
     ) -> Result<Arc<Self>, Error> {
         let configs = parts.read_accounts()?.into_iter();
         let configs = configs.map(|config| config.map(&settings)).collect();
-        Ok(Arc::new(Self::new(kind, configs, parts.breaker, parts.wiring.clock.clone())))
+        let accounts = Self::new(kind, configs, parts.breaker, parts.wiring.clock.clone());
+        Ok(Arc::new(accounts.sharing(&parts.wiring.share)))
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Account<C>>> {

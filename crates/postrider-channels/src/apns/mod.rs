@@ -75,6 +75,7 @@ impl ApnsChannel {
         };
         let accounts = accounts.into_iter().map(|config| config.map(&mut sender)).collect();
         let accounts = Accounts::new(KIND, accounts, policy, wiring.clock.clone());
+        let accounts = accounts.sharing(&wiring.share);
         Self { wiring, accounts: Arc::new(accounts) }
     }
 

@@ -96,6 +96,7 @@ impl FcmChannel {
     ) -> Self {
         let accounts = accounts.into_iter().map(|config| config.map(FcmProject::new)).collect();
         let accounts = Accounts::new(KIND, accounts, policy, wiring.clock.clone());
+        let accounts = accounts.sharing(&wiring.share);
         Self { wiring, accounts: Arc::new(accounts) }
     }
 

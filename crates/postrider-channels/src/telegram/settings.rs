@@ -63,7 +63,8 @@ impl ChannelDefinition for TelegramSection {
         let accounts = parts.read_accounts::<TelegramAccount>()?.into_iter();
         let accounts = accounts.map(|account| account.map(|own| TelegramBot::new(&own))).collect();
         let clock = parts.wiring.clock.clone();
-        let accounts = Arc::new(Accounts::new(KIND, accounts, parts.breaker, clock));
+        let accounts = Accounts::new(KIND, accounts, parts.breaker, clock);
+        let accounts = Arc::new(accounts.sharing(&parts.wiring.share));
         let channel = TelegramChannel { wiring: parts.wiring, accounts: accounts.clone() };
         let intake = TelegramIntake { serves: accounts.serving() };
         Ok(BuiltChannel::with_accounts(channel, intake, accounts))

@@ -127,8 +127,13 @@ impl ChannelFixture {
     pub(crate) fn within(network: PoolConfig, attempt_timeout: Duration) -> Self {
         let clock = HandClock(Arc::new(AtomicI64::new(START.0)));
         let pool = Pool::new(network).unwrap();
-        let wiring =
-            Wiring { pool, clock: Arc::new(clock.clone()), answers: answers(), attempt_timeout };
+        let wiring = Wiring {
+            pool,
+            clock: Arc::new(clock.clone()),
+            answers: answers(),
+            attempt_timeout,
+            share: Arc::default(),
+        };
         Self { clock, wiring }
     }
 

@@ -15,6 +15,7 @@ use crate::policy::credential::CredentialBreaker;
 use crate::policy::limiter::{Limiter, Rate};
 use crate::policy::signal::Signal;
 use crate::policy::throttle::Pause;
+use crate::policy::work_share::WorkShare;
 
 /// How soon to ask again while a probe is under way.
 const PROBE_PAUSE: Duration = Duration::from_secs(1);
@@ -26,7 +27,30 @@ pub const SHORT_WAIT: Duration = Duration::from_secs(1);
 pub struct AccountGates {
     pause: Pause,
     credential: CredentialBreaker,
-    quota: Option<Limiter>,
+    quota: Option<AccountQuota>,
+}
+
+/// This worker's part of an account's rate.
+#[derive(Debug, Clone)]
+struct AccountQuota {
+    whole: Rate,
+    share: Arc<WorkShare>,
+    limiter: Limiter,
+}
+
+impl AccountQuota {
+    fn new(whole: Rate, share: Arc<WorkShare>) -> Self {
+        Self { limiter: Limiter::new(share.of_rate(whole)), whole, share }
+    }
+
+    /// The limiter of the present part.
+    fn limiter(&mut self, now: Timestamp) -> &mut Limiter {
+        let rate = self.share.of_rate(self.whole);
+        if rate != self.limiter.rate() {
+            self.limiter.adopt(rate, now);
+        }
+        &mut self.limiter
+    }
 }
 
 /// Why an account cannot be used.
@@ -61,8 +85,14 @@ impl AccountGates {
         Self {
             pause: Pause::default(),
             credential: CredentialBreaker::new(policy),
-            quota: quota.map(Limiter::new),
+            quota: quota.map(|rate| AccountQuota::new(rate, Arc::default())),
         }
+    }
+
+    /// Uses only this worker's part of the quota.
+    pub fn sharing(self, share: Arc<WorkShare>) -> Self {
+        let quota = self.quota.map(|quota| AccountQuota::new(quota.whole, share));
+        Self { quota, ..self }
     }
 
     /// Whether it could be used now, or within a [`SHORT_WAIT`]. Takes nothing.
@@ -78,6 +108,7 @@ impl AccountGates {
         };
         self.credential.may_pass(now).map_err(|b| held(Gate::Credential, b))?;
         let Some(quota) = &mut self.quota else { return Ok(()) };
+        let quota = quota.limiter(now);
         if quota.available(1, now) > 0 {
             return Ok(());
         }
@@ -93,6 +124,7 @@ impl AccountGates {
         let probing = AccountHold { by: Gate::Credential, until: now + PROBE_PAUSE };
         let credential = self.credential.admit(1, now).map_err(|_| probing)?;
         let at = self.quota.as_mut().map_or(now, |quota| {
+            let quota = quota.limiter(now);
             let at = if quota.available(1, now) > 0 { now } else { quota.next(now) };
             quota.take(1, now);
             at
@@ -103,7 +135,7 @@ impl AccountGates {
     /// The call counts for so many more in the quota, e.g. for the further segments of a text message.
     pub fn charge(&mut self, more: usize, now: Timestamp) {
         if let Some(quota) = self.quota.as_mut().filter(|_| more > 0) {
-            quota.take(more, now);
+            quota.limiter(now).take(more, now);
         }
     }
 
@@ -111,7 +143,7 @@ impl AccountGates {
     pub fn hand_back(&mut self, epoch: AccountEpoch, now: Timestamp) {
         self.credential.hand_back(1, epoch.credential);
         if let Some(quota) = &mut self.quota {
-            quota.refund(1, now);
+            quota.limiter(now).refund(1, now);
         }
     }
 

@@ -18,6 +18,15 @@ pub struct Rate {
     pub ramp_s: u32,
 }
 
+/// Where calls of a rate are taken from; [`Limiter`] says what its parts mean.
+pub trait RateSource {
+    fn rate(&self) -> Rate;
+    fn available(&mut self, want: usize, now: Timestamp) -> usize;
+    fn take(&mut self, count: usize, now: Timestamp);
+    fn refund(&mut self, count: usize, now: Timestamp);
+    fn next(&self, now: Timestamp) -> Timestamp;
+}
+
 /// One limit.
 #[derive(Debug, Clone)]
 pub struct Limiter {
@@ -37,6 +46,13 @@ impl Limiter {
 
     pub fn rate(&self) -> Rate {
         self.rate
+    }
+
+    /// The rate, as far as it has ramped up.
+    pub fn present_rate(&self, now: Timestamp) -> Rate {
+        let ramp = self.ramp(now);
+        let burst = (f64::from(self.rate.burst) * ramp).max(1.0) as u32;
+        Rate { per_s: self.rate.per_s * ramp, burst, ..self.rate }
     }
 
     /// Another rate from now on. What was taken and is not earned yet is owed at the new rate.
@@ -110,6 +126,28 @@ impl Limiter {
     }
 }
 
+impl RateSource for Limiter {
+    fn rate(&self) -> Rate {
+        self.rate()
+    }
+
+    fn available(&mut self, want: usize, now: Timestamp) -> usize {
+        self.available(want, now)
+    }
+
+    fn take(&mut self, count: usize, now: Timestamp) {
+        self.take(count, now);
+    }
+
+    fn refund(&mut self, count: usize, now: Timestamp) {
+        self.refund(count, now);
+    }
+
+    fn next(&self, now: Timestamp) -> Timestamp {
+        self.next(now)
+    }
+}
+
 fn nanos(at: Timestamp) -> i128 {
     i128::from(at.0) * 1_000_000
 }
@@ -117,7 +155,7 @@ fn nanos(at: Timestamp) -> i128 {
 /// Asks several limits for the same, all or none: how much all of them have, or which of them has
 /// nothing and until when.
 pub fn available(
-    levels: &mut [&mut Limiter],
+    levels: &mut [&mut dyn RateSource],
     want: usize,
     now: Timestamp,
 ) -> Result<usize, (usize, Timestamp)> {

@@ -45,6 +45,11 @@ impl Lanes {
         let _ = self.channels.0.set(channels);
     }
 
+    /// Whether an account is chosen for the channel's deliveries.
+    pub(super) fn has_accounts(&self, channel: ChannelKind) -> bool {
+        self.channels.0.get().is_some_and(|channels| channels.contains_key(&channel))
+    }
+
     pub(super) fn offers(&self, lane: &LaneKey) -> Vec<AccountOffer> {
         self.channels.offers(lane)
     }

@@ -5,9 +5,11 @@ mod accounts;
 mod call;
 mod checks;
 mod global;
+mod health_news;
 mod operator;
 mod permit;
 mod provider;
+mod rate_level;
 mod rate_limits;
 mod report;
 mod retry_budgets;
@@ -21,6 +23,7 @@ use postrider_core::model::message::Priority;
 use postrider_core::policy::address_turns::{AddressTurns, SlowRoom};
 use postrider_core::policy::breaker::BreakerOverride;
 use postrider_core::policy::throttle::Pause;
+use postrider_core::policy::work_share::WorkShare;
 use postrider_core::{ChannelKind, Clock, Gate, LaneKey, LaneState, TenantId, Timestamp};
 
 use crate::jitter_rng::JitterRng;
@@ -33,6 +36,8 @@ pub(crate) use call::{CallEffect, CallResult};
 use checks::LaneContext;
 pub use checks::gates;
 use global::GlobalCalls;
+use health_news::HealthNews;
+pub use health_news::OriginNews;
 use operator::OperatorOrders;
 pub use operator::{OperatorOrder, PausedLane};
 use permit::CallPermit;
@@ -77,6 +82,8 @@ pub struct Lanes {
     operator: OperatorOrders,
     shortage: Mutex<Option<(Timestamp, Box<str>)>>,
     channels: AccountChannels,
+    share: Arc<WorkShare>,
+    health: HealthNews,
     pub(crate) wakeups: Wakeups,
 }
 
@@ -101,6 +108,8 @@ impl Lanes {
             operator: OperatorOrders::default(),
             shortage: Mutex::default(),
             channels: AccountChannels::default(),
+            share: Arc::default(),
+            health: HealthNews::default(),
             wakeups,
         })
     }
@@ -116,10 +125,20 @@ impl Lanes {
         self.policies.replace(policy.clone());
         self.budgets.adopt(policy.limits.retry_budget);
         self.rates.adopt(&policy.limits, self.clock.now());
-        for ((channel, _), provider) in self.providers().iter() {
-            provider.adopt(per_origin(&policy.limits, *channel), policy.limits.breaker);
-        }
+        self.adopt_ceilings(&policy.limits);
         self.acted();
+    }
+
+    fn adopt_ceilings(&self, limits: &DispatchLimits) {
+        for ((channel, _), provider) in self.providers().iter() {
+            provider.adopt(self.ceiling(limits, *channel), limits.breaker);
+        }
+    }
+
+    /// Calls under way to one origin; of an account, this worker's part of them.
+    fn ceiling(&self, limits: &DispatchLimits, channel: ChannelKind) -> usize {
+        let ceiling = limits.per_origin.get(&channel).copied().unwrap_or(PER_ORIGIN_DEFAULT);
+        if self.has_accounts(channel) { self.share.of_count(ceiling) } else { ceiling }
     }
 
     /// Asks every check of the lane for up to `want` calls by this route.
@@ -212,7 +231,12 @@ impl Lanes {
         let effect = match &result {
             Some(result) => {
                 context.random = self.random.next();
-                context.learn(result, ticket.token)
+                let was_well = call.account.is_some() && !context.is_held_for_all();
+                let effect = context.learn(result, ticket.token);
+                if was_well {
+                    self.health.note(call.provider.key(), &effect);
+                }
+                effect
             }
             None => {
                 context.give_back(1);
@@ -342,7 +366,7 @@ impl Lanes {
 
     fn new_provider(&self, key: &ProviderKey) -> Arc<LaneProvider> {
         let limits = &self.policies.now().limits;
-        let ceiling = per_origin(limits, key.0);
+        let ceiling = self.ceiling(limits, key.0);
         let provider = LaneProvider::new(key.clone(), ceiling, limits.breaker);
         if let Some((forced, _)) = self.operator.forced(key) {
             provider.gates().breaker.force(Some(forced));
@@ -364,10 +388,6 @@ fn force(provider: &LaneProvider, forced: Option<BreakerOverride>) {
             trouble.pause = Pause::default();
         }
     }
-}
-
-fn per_origin(limits: &DispatchLimits, channel: ChannelKind) -> usize {
-    limits.per_origin.get(&channel).copied().unwrap_or(PER_ORIGIN_DEFAULT)
 }
 
 #[cfg(test)]

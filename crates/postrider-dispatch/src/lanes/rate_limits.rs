@@ -1,14 +1,18 @@
 //! The configured rates: of a lane's provider, tenant and credential, taken from together or not at all,
-//! and of each address. Where none is configured, asking costs nothing.
+//! and of each address. Where none is configured, asking costs nothing. Where several workers share a store, they share
+//! the rates that concern more than one of them.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use postrider_core::policy::limiter::{Limiter, Rate, available};
+use postrider_core::policy::limiter::{Limiter, Rate, RateSource, available};
+use postrider_core::policy::rate_slice::RateSlice;
 use postrider_core::{ChannelKind, Gate, LaneKey, LaneState, TenantId, Timestamp};
+use tokio::sync::Notify;
 
+use super::rate_level::{RateLevel, RateName, RateRequest};
 use super::{ProviderKey, provider_key};
 use crate::limits::DispatchLimits;
 use crate::policies::Policies;
@@ -19,17 +23,35 @@ const ADDRESSES_MAX: usize = 100_000;
 
 pub(super) struct RateLimits {
     configured: AtomicBool,
+    /// Other workers make calls under the same limits.
+    is_shared: AtomicBool,
     policies: Arc<Policies>,
     limiters: Mutex<RateLimiters>,
+    /// Somebody has to ask for more calls of a shared rate.
+    wanted: Notify,
 }
 
 #[derive(Default)]
 struct RateLimiters {
-    providers: HashMap<ProviderKey, Limiter>,
-    tenants: HashMap<TenantId, Limiter>,
+    providers: HashMap<ProviderKey, RateLevel>,
+    tenants: HashMap<TenantId, RateLevel>,
     /// A tenant's credential at a provider.
-    credentials: HashMap<(ProviderKey, TenantId), Limiter>,
+    credentials: HashMap<(ProviderKey, TenantId), RateLevel>,
     addresses: HashMap<(ChannelKind, u64), AddressRate>,
+    /// Requests for calls of shared rates that nobody has made yet.
+    requests: Vec<RateRequest>,
+}
+
+impl RateLimiters {
+    fn level(&mut self, name: &RateName) -> Option<&mut RateLevel> {
+        match name {
+            RateName::Tenant(tenant) => self.tenants.get_mut(tenant),
+            RateName::Provider(provider) => self.providers.get_mut(provider),
+            RateName::Credential(provider, tenant) => {
+                self.credentials.get_mut(&(provider.clone(), tenant.clone()))
+            }
+        }
+    }
 }
 
 struct AddressRate {
@@ -41,22 +63,58 @@ struct AddressRate {
 impl RateLimits {
     pub(super) fn new(policies: Arc<Policies>) -> Self {
         let configured = AtomicBool::new(is_configured(&policies.now().limits));
-        Self { configured, policies, limiters: Mutex::default() }
+        let (is_shared, limiters, wanted) = Default::default();
+        Self { configured, is_shared, policies, limiters, wanted }
+    }
+
+    /// From now on, limits that concern other workers, too, are shared with them.
+    pub(super) fn share(&self) {
+        self.is_shared.store(true, Ordering::Release);
+        let mut limiters = self.limiters.lock().unwrap_or_else(PoisonError::into_inner);
+        *limiters = RateLimiters::default();
+    }
+
+    /// Returns when calls of shared rates are wanted; what [`requests`](Self::requests) answers.
+    pub(super) async fn wanted(&self) {
+        self.wanted.notified().await;
+    }
+
+    pub(super) fn requests(&self) -> Vec<RateRequest> {
+        let mut limiters = self.limiters.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut limiters.requests)
+    }
+
+    /// Calls of a shared rate that were asked for; `None` if nobody answered.
+    pub(super) fn give(&self, name: &RateName, slice: Option<RateSlice>, now: Timestamp) {
+        let mut limiters = self.limiters.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(RateLevel::Shared(stock)) = limiters.level(name) else { return };
+        match slice {
+            Some(slice) => stock.give(slice, now),
+            None => stock.give_nothing(now),
+        }
+        // It may want more by now.
+        if let Some((rate, want)) = stock.request(now) {
+            limiters.requests.push(RateRequest { name: name.clone(), rate, want });
+            self.wanted.notify_one();
+        }
     }
 
     /// What is owed under an old limit is owed under the new one, too.
     pub(super) fn adopt(&self, limits: &DispatchLimits, now: Timestamp) {
         self.configured.store(is_configured(limits), Ordering::Release);
         let mut limiters = self.limiters.lock().unwrap_or_else(PoisonError::into_inner);
-        let renew = |limiter: &mut Limiter, rate: Option<&Rate>| {
-            rate.map(|rate| limiter.adopt(*rate, now)).is_some()
+        let renew = |level: &mut RateLevel, rate: Option<&Rate>| {
+            rate.map(|rate| level.adopt(*rate, now)).is_some()
         };
         limiters.providers.retain(|(kind, _), l| renew(l, limits.rates.get(kind)));
         limiters.tenants.retain(|tenant, l| renew(l, limits.tenant_rates.get(tenant)));
         let credential_rates = &limits.credential_rates;
         limiters.credentials.retain(|((kind, _), _), l| renew(l, credential_rates.get(kind)));
         let address_rates = &limits.address_rates;
-        limiters.addresses.retain(|(kind, _), a| renew(&mut a.limiter, address_rates.get(kind)));
+        limiters.addresses.retain(|(kind, _), address| {
+            let rate = address_rates.get(kind);
+            rate.map(|rate| address.limiter.adopt(*rate, now)).is_some()
+        });
     }
 
     /// Takes up to `want` from every limit at once.
@@ -124,8 +182,9 @@ impl RateLimits {
         now: Timestamp,
     ) -> Vec<(Gate, Rate, Timestamp)> {
         self.with(lane, now, Vec::new(), |levels, names| {
-            let next =
-                |(gate, level): (&Gate, &&mut Limiter)| (*gate, level.rate(), level.next(now));
+            let next = |(gate, level): (&Gate, &&mut dyn RateSource)| {
+                (*gate, level.rate(), level.next(now))
+            };
             names.iter().zip(levels.iter()).map(next).collect()
         })
     }
@@ -136,33 +195,56 @@ impl RateLimits {
         lane: &LaneKey,
         now: Timestamp,
         otherwise: T,
-        act: impl FnOnce(&mut [&mut Limiter], &[Gate]) -> T,
+        act: impl FnOnce(&mut [&mut dyn RateSource], &[Gate]) -> T,
     ) -> T {
         if !self.configured.load(Ordering::Acquire) {
             return otherwise;
         }
+        let is_shared = self.is_shared.load(Ordering::Acquire);
         let policy = self.policies.now();
         let limits = &policy.limits;
         let mut limiters = self.limiters.lock().unwrap_or_else(PoisonError::into_inner);
-        let RateLimiters { providers, tenants, credentials, .. } = &mut *limiters;
-        let (mut levels, mut names) = (Vec::with_capacity(3), Vec::with_capacity(3));
+        let RateLimiters { providers, tenants, credentials, requests, .. } = &mut *limiters;
+        // An origin with one worker has its own limits there; a tenant and an account may have many.
+        let spans_workers = is_shared && lane.is_spread();
+        let (mut levels, mut gates) = (Vec::with_capacity(3), Vec::with_capacity(3));
         if let Some(rate) = limits.rates.get(&lane.channel) {
             forget_idle(providers, now);
-            let key = provider_key(lane);
-            levels.push(providers.entry(key).or_insert_with(|| Limiter::new(*rate)));
-            names.push(Gate::RateLimit);
+            let new = || RateLevel::new(*rate, spans_workers);
+            levels.push(providers.entry(provider_key(lane)).or_insert_with(new));
+            gates.push(Gate::RateLimit);
         }
         if let Some(rate) = limits.tenant_rates.get(&lane.tenant) {
-            levels.push(tenants.entry(lane.tenant.clone()).or_insert_with(|| Limiter::new(*rate)));
-            names.push(Gate::TenantRateLimit);
+            let new = || RateLevel::new(*rate, is_shared);
+            levels.push(tenants.entry(lane.tenant.clone()).or_insert_with(new));
+            gates.push(Gate::TenantRateLimit);
         }
         if let Some(rate) = limits.credential_rates.get(&lane.channel) {
             forget_idle(credentials, now);
             let key = (provider_key(lane), lane.tenant.clone());
-            levels.push(credentials.entry(key).or_insert_with(|| Limiter::new(*rate)));
-            names.push(Gate::CredentialRateLimit);
+            let new = || RateLevel::new(*rate, spans_workers);
+            levels.push(credentials.entry(key).or_insert_with(new));
+            gates.push(Gate::CredentialRateLimit);
         }
-        if levels.is_empty() { otherwise } else { act(&mut levels, &names) }
+        if levels.is_empty() {
+            return otherwise;
+        }
+        let mut sources: Vec<&mut dyn RateSource> =
+            levels.iter_mut().map(|level| level.source()).collect();
+        let result = act(&mut sources, &gates);
+        if is_shared {
+            let before = requests.len();
+            for (level, gate) in levels.into_iter().zip(gates) {
+                let RateLevel::Shared(stock) = level else { continue };
+                if let Some((rate, want)) = stock.request(now) {
+                    requests.push(RateRequest { name: RateName::of(gate, lane), rate, want });
+                }
+            }
+            if requests.len() > before {
+                self.wanted.notify_one();
+            }
+        }
+        result
     }
 }
 
@@ -171,8 +253,8 @@ fn is_configured(limits: &DispatchLimits) -> bool {
     !limits.tenant_rates.is_empty() || channels.iter().any(|rates| !rates.is_empty())
 }
 
-fn forget_idle<K>(limiters: &mut HashMap<K, Limiter>, now: Timestamp) {
+fn forget_idle<K>(limiters: &mut HashMap<K, RateLevel>, now: Timestamp) {
     if limiters.len() >= LIMITERS_MAX {
-        limiters.retain(|_, limiter| !limiter.is_idle(now));
+        limiters.retain(|_, level| !level.is_idle(now));
     }
 }

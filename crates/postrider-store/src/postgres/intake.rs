@@ -17,7 +17,7 @@ use super::failure::{PgFailure, PgResult};
 use super::keys::StoredKeys;
 use super::shared::PgShared;
 use super::value::{PgId, get};
-use crate::sharded::{in_shard, new_shard};
+use crate::sharded::{in_shard, shard_of_new};
 
 /// Messages and deliveries of one statement, as far as whole requests allow.
 const GROUP_MESSAGES: usize = 512;
@@ -229,7 +229,7 @@ impl PgShared {
         let mut ids = self.ids();
         let message = MessageId(ids.next(now));
         let mint =
-            |delivery: &NewDelivery| DeliveryId(in_shard(ids.next(now), new_shard(&delivery.lane)));
+            |delivery: &NewDelivery| DeliveryId(in_shard(ids.next(now), shard_of_new(delivery)));
         (message, new.deliveries.iter().map(mint).collect())
     }
 }

@@ -49,7 +49,7 @@ impl PlannedMessage {
         let envelope = json_unless(&new.envelope);
         let is_shared = new.deliveries.len() > 1;
         let ids: Vec<_> =
-            (0..).zip(&new.deliveries).map(|(n, each)| delivery_id(id.0, n, &each.lane)).collect();
+            (0..).zip(&new.deliveries).map(|(n, each)| delivery_id(id.0, n, each)).collect();
         let body = new.content.len() as i64;
         let mut bytes = if is_shared { body } else { 0 };
         let mut deliveries = Vec::with_capacity(ids.len());

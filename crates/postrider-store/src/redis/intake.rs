@@ -17,7 +17,7 @@ use super::link::words;
 use super::scripts::PUT;
 use super::shared::RedisShared;
 use crate::sharded::load::LoadChange;
-use crate::sharded::{ShardId, shard_of};
+use crate::sharded::{ShardId, in_shard, shard_of, shard_of_new};
 
 /// Messages that go together, as far as whole requests allow.
 const GROUP_MESSAGES: usize = 512;
@@ -154,7 +154,7 @@ impl RedisShared {
             ids.next(now);
         }
         match new.deliveries.as_slice() {
-            [lone] => MessageId(crate::sharded::in_shard(id, crate::sharded::new_shard(&lone.lane))),
+            [lone] => MessageId(in_shard(id, shard_of_new(lone))),
             _ => MessageId(id),
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use postrider_core::model::id::{from_order_key, order_key, random_tail};
-use postrider_core::ports::store::Alternative;
+use postrider_core::ports::store::{Alternative, NewDelivery};
 use postrider_core::{
     AddressHash, AddressId, AttemptRecord, DeadReason, Delivery, DeliveryId, LaneKey, Message,
     MessageId, State, Strike, Target, TenantId, Timestamp,
@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 
 use super::failure::{RedisFailure, RedisResult};
 use crate::progress::{DeliveryMark, LOG_MAX, StoredProgress, is_held};
-use crate::sharded::{LeasedRow, in_shard, new_shard};
+use crate::sharded::{LeasedRow, in_shard, shard_of_new};
 
 /// Bytes that settlements replace.
 pub(super) const HEAD: usize = 60;
@@ -411,9 +411,9 @@ pub(super) fn place_in_message(message: u128, delivery: u128) -> u32 {
 }
 
 /// The id that a delivery of a message has: its message leads to it.
-pub(super) fn delivery_id(message: u128, place: u32, lane: &LaneKey) -> u128 {
+pub(super) fn delivery_id(message: u128, place: u32, delivery: &NewDelivery) -> u128 {
     let id = from_order_key(order_key(message) + 1 + u64::from(place), random_tail(message));
-    in_shard(id, new_shard(lane))
+    in_shard(id, shard_of_new(delivery))
 }
 
 /// The only delivery of a message that was accepted here: it is in the same shard.

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use super::index::ShardIndex;
 use super::lane::WINDOW;
-use super::{HeldShard, POLL, SURE_FOR, ShardEngine, ShardId, shard_of};
+use super::{HeldShard, POLL, SHARDS, SURE_FOR, ShardEngine, ShardId, shard_of};
 use crate::work_signal::NextWork;
 
 /// Lanes that are read on at once before they are listed.
@@ -135,11 +135,28 @@ impl<E: ShardEngine> ShardWorker<E> {
 
     /// Beats and reads notes if it is time. False if this worker must not lease.
     pub(super) async fn prepare(self: &Arc<Self>) -> StoreResult<bool> {
+        self.prepare_with(self.has_news()).await
+    }
+
+    /// The same before a lease. What is known to be due does not wait for news: many arrivals would hold it up.
+    pub(super) async fn prepare_to_lease(
+        self: &Arc<Self>,
+        lane: u32,
+        max: usize,
+    ) -> StoreResult<bool> {
+        let knows_enough = self.state().index.has_due(lane, self.now().0, max);
+        self.prepare_with(!knows_enough && self.has_news()).await
+    }
+
+    async fn prepare_with(self: &Arc<Self>, reads_news: bool) -> StoreResult<bool> {
         if self.is_closed() {
             return Ok(false);
         }
-        let failed = match self.is_beat_due() || self.has_news() {
-            true => self.clone().run(|worker| async move { worker.tick().await }).await.err(),
+        let failed = match self.is_beat_due() || reads_news {
+            true => {
+                let tick = move |worker: Arc<Self>| async move { worker.tick(reads_news).await };
+                self.clone().run(tick).await.err()
+            }
             false => None,
         };
         match (self.is_sure(self.now()), failed) {
@@ -308,6 +325,11 @@ impl<E: ShardEngine> Consumer for ShardConsumer<E> {
     fn leads(&self) -> bool {
         let holds_first = self.worker.state().held.contains_key(&0);
         holds_first && self.worker.is_sure(self.worker.now())
+    }
+
+    fn part(&self) -> f64 {
+        // Shards that are about to be handed over count until another worker has them.
+        self.worker.state().held.len() as f64 / f64::from(SHARDS)
     }
 
     async fn close(&self) {

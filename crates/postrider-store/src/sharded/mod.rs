@@ -17,7 +17,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use postrider_core::policy::backoff::RetryPolicy;
-use postrider_core::ports::store::{AddressLearning, Alternative, LeasedDelivery, StoreResult};
+use postrider_core::ports::store::{
+    AddressLearning, Alternative, LeasedDelivery, NewDelivery, StoreResult,
+};
 use postrider_core::{
     AddressHash, Clock, Decision, DeliveryId, LaneKey, Message, Strike, Target, Timestamp,
 };
@@ -50,11 +52,15 @@ pub(crate) fn shard_of(id: u128) -> ShardId {
     (id & ((1 << SHARD_BITS) - 1)) as u16 % SHARDS
 }
 
-/// The shard of a new delivery. The origin decides, so that everything about a host is known by one worker.
-pub(crate) fn new_shard(lane: &LaneKey) -> ShardId {
+/// The shard of a new delivery. The origin decides, so that everything about a host is known by one worker. What goes
+/// through accounts is spread by address, so that one large channel has all workers.
+pub(crate) fn shard_of_new(delivery: &NewDelivery) -> ShardId {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-    for byte in lane.channel.name().bytes().chain([0]).chain(lane.provider.bytes()) {
-        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    let mut add = |byte: u8| hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    let lane = &*delivery.lane;
+    lane.channel.name().bytes().chain([0]).chain(lane.provider.bytes()).for_each(&mut add);
+    if lane.is_spread() {
+        delivery.hash.0.iter().copied().for_each(&mut add);
     }
     ((hash >> 20) % u64::from(SHARDS)) as ShardId
 }
@@ -368,6 +374,24 @@ impl ShardNews {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_host_has_one_shard_and_accounts_are_spread_by_address() {
+        let new = crate::conformance::message("acme", 1).deliveries.remove(0);
+        let shard = |provider: &str, tenant: &str, address: u8| {
+            let (tenant, provider) = (postrider_core::TenantId::new(tenant), provider.into());
+            let lane = Arc::new(LaneKey { tenant, provider, ..(*new.lane).clone() });
+            shard_of_new(&NewDelivery { lane, hash: AddressHash([address; 16]), ..new.clone() })
+        };
+        let host: std::collections::HashSet<_> =
+            (0..200).map(|n| shard("https://one.example", "acme", n)).collect();
+        assert_eq!(host.len(), 1);
+        let channel = new.lane.channel.name();
+        let spread: std::collections::HashSet<_> =
+            (0..200).map(|n| shard(channel, "acme", n)).collect();
+        assert!(spread.len() > 48, "{} of {SHARDS} shards", spread.len());
+        assert_eq!(shard(channel, "acme", 7), shard(channel, "other", 7), "an address has one");
+    }
 
     #[test]
     fn an_id_names_its_shard() {

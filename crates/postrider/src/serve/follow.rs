@@ -70,6 +70,7 @@ async fn apply(app: &SharedState, changes: &DocumentChanges) {
     app.operator.follow(changes).await;
     app.templates.follow(changes).await;
     app.live.follow(changes).await;
+    super::teamwork::follow(&app.lanes, changes);
 }
 
 /// Documents with an end. The store tells of no change when it comes.

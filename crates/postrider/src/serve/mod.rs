@@ -4,6 +4,7 @@ pub(crate) mod channels;
 mod follow;
 mod listen;
 pub(crate) mod parts;
+mod teamwork;
 mod watch;
 
 use std::net::SocketAddr;
@@ -99,6 +100,7 @@ async fn start_all(
     let pool = parts::pool(&config)?;
     let answers = CurrentAnswerTable::new(parts::answers(&config));
     let wiring = parts::wiring(&pool, &clock, &answers);
+    let share = wiring.share.clone();
     let built = channels::build(&config, &wiring, &signing).await?;
     let accounts: Vec<_> = built.iter().filter_map(|built| built.accounts.clone()).collect();
     let watch = Arc::new(CredentialMonitor::new(accounts.clone(), wiring));
@@ -113,6 +115,10 @@ async fn start_all(
     .with_templates(templates.templates());
     let lanes = Lanes::new(policies, clock.clone(), parts::seed()?);
     lanes.use_accounts_of(built.iter().map(|built| built.channel.clone()));
+    let is_shared = config.store.is_shared();
+    if is_shared {
+        teamwork::restore(&*store, &lanes).await?;
+    }
     let app = Arc::new(ApiState::new(api::ApiParts {
         live: LiveConfig::new(
             sources,
@@ -140,8 +146,12 @@ async fn start_all(
         .with_context(|| format!("cannot listen on {}", config.server.listen))?;
     let mut dispatcher = None;
     let mut consumer = None;
+    let mut chores = Vec::new();
     if config.server.role.sends() {
         let own = store.consumer(&parts::node_name(&config, listening.addr.port())).await?;
+        if is_shared {
+            chores.extend(teamwork::start(&store, &lanes, &own, share));
+        }
         let started = Dispatcher::start(DispatcherConfig {
             consumer: own.clone(),
             channels: built.into_iter().map(|built| built.channel).collect(),
@@ -153,21 +163,14 @@ async fn start_all(
         app.watch_dispatcher(started.status());
         (dispatcher, consumer) = (Some(started), Some(own));
     }
-    Ok(Running {
-        addr: listening.addr,
-        new_admin_key,
-        chores: vec![
-            tokio::spawn(sample_rates(app.clone())),
-            tokio::spawn(write_key_uses(app.clone())),
-            tokio::spawn(prune(app.clone(), consumer, config.store.is_shared())),
-            tokio::spawn(watch.run()),
-            tokio::spawn(DocumentFollower::new(app.clone(), followed).run()),
-        ],
-        app,
-        listening,
-        dispatcher,
-        failure,
-    })
+    chores.extend([
+        tokio::spawn(sample_rates(app.clone())),
+        tokio::spawn(write_key_uses(app.clone())),
+        tokio::spawn(prune(app.clone(), consumer, is_shared)),
+        tokio::spawn(watch.run()),
+        tokio::spawn(DocumentFollower::new(app.clone(), followed).run()),
+    ]);
+    Ok(Running { addr: listening.addr, new_admin_key, chores, app, listening, dispatcher, failure })
 }
 
 impl Running {

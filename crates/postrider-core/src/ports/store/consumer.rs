@@ -64,6 +64,11 @@ pub trait Consumer: Send + Sync {
     /// Whether this consumer does the chores of all: exactly one does, or none for a while.
     fn leads(&self) -> bool;
 
+    /// The part of all work that it holds; the parts of all consumers are never more than 1.
+    fn part(&self) -> f64 {
+        1.0
+    }
+
     /// Ends every lease and hands over in order: what was leased is due at once, without the count of a crash. Later
     /// calls find nothing.
     async fn close(&self);

@@ -129,6 +129,11 @@ impl<'a> LaneContext<'a> {
         Ok((calls, self.epochs))
     }
 
+    /// Whether no lane of the provider may go.
+    pub(super) fn is_held_for_all(&self) -> bool {
+        self.gates.holds_every_lane(self.now)
+    }
+
     /// What holds the lane at this provider, apart from a lack of room.
     pub(super) fn provider_refusal(&self) -> Option<LaneState> {
         let checks: [&dyn LaneCheck; 3] =

@@ -1,0 +1,103 @@
+//! PostgreSQL for the proofs of several nodes.
+
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use postrider_testkit::postgres::PostgresServer;
+use postrider_testkit::stall_proxy::StallProxy;
+
+use super::engine::{EngineFault, EngineFixture, EngineTimes};
+use super::process_cpu::cpu_of_group;
+
+pub(super) struct PostgresFixture {
+    server: Rc<PostgresServer>,
+    snapshot: Duration,
+}
+
+const BEFORE_RESTART: Duration = Duration::from_secs(10);
+const STORM: Duration = Duration::from_millis(500);
+const END_ALL: &str = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
+                       WHERE application_name = 'postrider' AND pid <> pg_backend_pid()";
+
+impl PostgresFixture {
+    pub(super) fn start(times: &EngineTimes) -> Result<Box<dyn EngineFixture>> {
+        let server = PostgresServer::start()?;
+        // As in production: a commit waits for the disk.
+        server.sql("ALTER SYSTEM SET fsync = on")?;
+        server.sql("ALTER SYSTEM SET max_wal_size = '4GB'")?;
+        server.restart()?;
+        Ok(Box::new(Self { server: Rc::new(server), snapshot: times.snapshot }))
+    }
+
+    fn url(port: u16) -> String {
+        format!("postgres://postgres@127.0.0.1:{port}/postgres?sslmode=disable&schema=nodes")
+    }
+
+    /// A fault that acts on the server.
+    fn fault(
+        &self,
+        about: EngineFault,
+        act: impl Fn(&PostgresServer) -> Result<()> + 'static,
+    ) -> EngineFault {
+        let server = self.server.clone();
+        EngineFault { act: Box::new(move || act(&server)), ..about }
+    }
+}
+
+fn about(name: &'static str, promise: &'static str, every: Option<Duration>) -> EngineFault {
+    let act = Box::new(|| Ok(()));
+    EngineFault { name, promise, every, may_repeat: true, lasts: Duration::ZERO, act }
+}
+
+impl EngineFixture for PostgresFixture {
+    fn store_url(&self) -> String {
+        Self::url(self.server.port)
+    }
+
+    fn store_behind_proxy(&self) -> Result<(String, Vec<StallProxy>)> {
+        let proxy = StallProxy::start(([127, 0, 0, 1], self.server.port).into())?;
+        Ok((Self::url(proxy.address.port()), vec![proxy]))
+    }
+
+    fn faults(&self) -> Vec<EngineFault> {
+        let storm =
+            about("connections", "all connections to the store end, twice per second", Some(STORM));
+        let fast = about("restart", "PostgreSQL restarts (fast)", Some(BEFORE_RESTART));
+        let crash = about("crash", "PostgreSQL restarts (immediate)", Some(BEFORE_RESTART));
+        let snapshot = EngineFault {
+            may_repeat: false,
+            lasts: self.snapshot,
+            ..about("snapshot", "a snapshot is held open for minutes", None)
+        };
+        let hold = self.snapshot;
+        vec![
+            self.fault(storm, |server| server.sql(END_ALL).map(drop)),
+            self.fault(fast, PostgresServer::restart),
+            self.fault(crash, |server| {
+                server.crash()?;
+                server.start_again()
+            }),
+            self.fault(snapshot, move |server| hold_snapshot(server, hold)),
+        ]
+    }
+
+    fn written_bytes(&self) -> Result<u64> {
+        let sql = "SELECT (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::bigint";
+        Ok(self.server.sql(sql)?.parse()?)
+    }
+
+    fn cpu(&self) -> Result<Duration> {
+        cpu_of_group(self.server.pid()?)
+    }
+}
+
+fn hold_snapshot(server: &PostgresServer, hold: Duration) -> Result<()> {
+    let began = Instant::now();
+    let seconds = hold.as_secs_f64();
+    let sql = format!(
+        "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pg_class; SELECT pg_sleep({seconds}); COMMIT"
+    );
+    server.sql(&sql).with_context(|| format!("the snapshot ended after {:?}", began.elapsed()))?;
+    Ok(())
+}
