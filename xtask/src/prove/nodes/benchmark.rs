@@ -1,5 +1,5 @@
-//! `cargo xtask prove engines`: what an engine costs. Accepting and delivering on the real binary, one node of each role,
-//! with the processor time of node and engine and the bytes that the engine writes.
+//! `cargo xtask prove engines`: what an engine costs. Accepting and delivering on the real binary, one node of each
+//! role, with the processor time of node and engine and the bytes that the engine writes.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 
 use super::cluster::{IN_FLIGHT, NodeCluster, WORKERS};
 use super::engine::{self, EngineFault, EngineTimes};
@@ -149,14 +149,11 @@ fn run_engine_faults(
     times: &EngineTimes,
     chosen: impl Fn(&str) -> bool,
 ) -> Result<Vec<ChaosResult>> {
-    let count = engine::start(&options.engine, times)?.faults().len();
     let mut results = Vec::new();
-    for number in 0..count {
+    for name in engine::fault_names(&options.engine)?.iter().filter(|name| chosen(name)) {
         let engine = engine::start(&options.engine, times)?;
-        let fault = engine.faults().swap_remove(number);
-        if !chosen(fault.name) {
-            continue;
-        }
+        let mut faults = engine.faults().into_iter();
+        let fault = faults.find(|fault| fault.name == *name).context(*name)?;
         shell::heading(&format!("{}: {}", fault.name, fault.promise));
         let mut cluster = NodeCluster::start(&engine.store_url(), "", LATENCY_MS)?;
         let act = |_: &mut NodeCluster, until: Instant| repeat_fault(&fault, until);
@@ -169,8 +166,7 @@ fn run_engine_faults(
 
 /// The names of everything that [`run`] can run.
 pub(super) fn names(engine: &str) -> Result<Vec<String>> {
-    let times = EngineTimes { snapshot: Duration::ZERO };
-    let own = engine::start(engine, &times)?.faults().into_iter().map(|fault| fault.name);
+    let own = engine::fault_names(engine)?.iter().copied();
     Ok(NODE_FAULTS.iter().map(|(name, ..)| *name).chain(own).map(str::to_owned).collect())
 }
 

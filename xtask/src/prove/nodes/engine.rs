@@ -46,12 +46,30 @@ pub(super) struct EngineTimes {
     pub(super) snapshot: Duration,
 }
 
-const ENGINES: &[(&str, StartEngine)] = &[("postgres", PostgresFixture::start)];
+struct EngineEntry {
+    name: &'static str,
+    start: StartEngine,
+    /// The names of its faults, in their order.
+    faults: &'static [&'static str],
+}
+
+const ENGINES: &[EngineEntry] = &[EngineEntry {
+    name: "postgres",
+    start: PostgresFixture::start,
+    faults: PostgresFixture::FAULTS,
+}];
+
+fn entry(name: &str) -> Result<&'static EngineEntry> {
+    let known: Vec<_> = ENGINES.iter().map(|entry| entry.name).collect();
+    let found = ENGINES.iter().find(|entry| entry.name == name);
+    found.with_context(|| format!("no engine {name:?}; known: {}", known.join(", ")))
+}
 
 pub(super) fn start(name: &str, times: &EngineTimes) -> Result<Box<dyn EngineFixture>> {
-    let known: Vec<_> = ENGINES.iter().map(|(name, _)| *name).collect();
-    let found = ENGINES.iter().find(|(known, _)| *known == name);
-    let (_, start) =
-        found.with_context(|| format!("no engine {name:?}; known: {}", known.join(", ")))?;
-    start(times)
+    (entry(name)?.start)(times)
+}
+
+/// The names of an engine's faults. Starts nothing.
+pub(super) fn fault_names(name: &str) -> Result<&'static [&'static str]> {
+    Ok(entry(name)?.faults)
 }

@@ -1,5 +1,6 @@
 //! Proves on the real binary that several nodes over one store keep the promises of one: an API node and three workers
-//! deliver webhooks while workers are killed, connections end, the store restarts, the network is cut or clocks are wrong.
+//! deliver webhooks while workers are killed, connections end, the store restarts, the network is cut or clocks are
+//! wrong.
 
 pub(super) mod benchmark;
 mod chaos;

@@ -21,6 +21,8 @@ const END_ALL: &str = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_acti
                        WHERE application_name = 'postrider' AND pid <> pg_backend_pid()";
 
 impl PostgresFixture {
+    pub(super) const FAULTS: &[&str] = &["connections", "restart", "crash", "snapshot"];
+
     pub(super) fn start(times: &EngineTimes) -> Result<Box<dyn EngineFixture>> {
         let server = PostgresServer::start()?;
         // As in production: a commit waits for the disk.

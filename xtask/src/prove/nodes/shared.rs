@@ -194,7 +194,7 @@ fn sent_by(worker: SocketAddr) -> Result<u64> {
 }
 
 fn is_down(node: SocketAddr) -> Result<bool> {
-    let lanes = get(node, "/v1/lanes?limit=100")?.json()?;
+    let lanes = TestConnection::open(node)?.get_json("/v1/lanes?limit=100")?;
     let lanes = lanes["lanes"].as_array().context("no lanes")?;
     let is_open = |lane: &Value| matches!(lane["breaker"].as_str(), Some("open" | "half_open"));
     Ok(lanes.iter().any(is_open))
