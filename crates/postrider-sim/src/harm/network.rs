@@ -159,13 +159,13 @@ impl SimNetwork {
         self.state().given_back.get(&arrival).copied()
     }
 
-    /// How many addresses of an origin were called since then.
-    pub(crate) fn addresses_called(&self, origin: &str, since: i64) -> usize {
+    /// How many addresses were called since then, of those whose arrivals are meant.
+    pub(crate) fn addresses_called(&self, since: i64, meant: impl Fn(&Arrival) -> bool) -> usize {
         let state = self.state();
         let calls = state.calls.iter().rev().take_while(|call| call.written >= since);
         let arrivals = calls.map(|call| &self.plan.arrivals[call.arrival as usize]);
-        let there = arrivals.filter(|arrival| self.plan.origin_name(arrival.origin).1 == origin);
-        there.map(|arrival| (arrival.tenant, arrival.address)).collect::<HashSet<_>>().len()
+        let those = arrivals.filter(|arrival| meant(arrival));
+        those.map(|arrival| (arrival.tenant, arrival.address)).collect::<HashSet<_>>().len()
     }
 
     /// Whether an address ever accepted something.

@@ -91,7 +91,12 @@ impl InvariantWatch {
         let again = self.state().open_breakers.opens_again(lane, event, now);
         let Some((scope, since)) = again else { return };
         let Some(broken) = self.probed_in_vain(lane, scope) else { return };
-        let addresses = self.network.addresses_called(&lane.provider, since);
+        let is_probed = |arrival: &Arrival| {
+            let is_own = self.plan.tenant_name(arrival.tenant) == *lane.tenant.to_string();
+            self.plan.origin_name(arrival.origin).1 == *lane.provider
+                && (is_own || scope == BreakerScope::Provider)
+        };
+        let addresses = self.network.addresses_called(since, is_probed);
         let is_no_chance = self.state().open_breakers.probed_in_vain(lane, scope, addresses);
         self.note(is_no_chance.then_some(broken));
     }

@@ -221,8 +221,9 @@ fn probes_that_fail_while_others_would_succeed_are_noticed() {
     let shut = LaneEvent::BreakerOpened { scope: BreakerScope::Tenant, until: Timestamp::MAX };
     let found = LaneEvent::BreakerClosed { scope: BreakerScope::Tenant };
     let mut breakers = OpenBreakers::default();
-    let again: Vec<_> =
-        [shut, shut, found, shut].map(|event| breakers.opens_again(&lane, event, 0).is_some()).into();
+    let again: Vec<_> = [shut, shut, found, shut]
+        .map(|event| breakers.opens_again(&lane, event, 0).is_some())
+        .into();
     assert_eq!(again, [false, true, false, false]);
     let mut in_vain = |addresses| breakers.probed_in_vain(&lane, BreakerScope::Tenant, addresses);
     assert_eq!([in_vain(3), in_vain(3)], [false, true], "one round may be chance");
