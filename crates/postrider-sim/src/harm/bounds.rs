@@ -109,7 +109,7 @@ impl HarmRuns<'_> {
         let lags =
             sick.iter().zip(alone.iter().zip(&well)).map(|(is, (a, b))| (*is, is - a.max(b)));
         let excess = |(at, lag): (i64, i64)| {
-            let allowed = lag_allowed_ms(self.plan.since_onset(at));
+            let allowed = lag_allowed_ms(self.plan.since_change(at));
             (lag > allowed).then_some((lag - allowed, lag, at))
         };
         if let Some((_, lag, at)) = lags.filter_map(excess).max() {

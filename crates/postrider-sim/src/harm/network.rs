@@ -159,6 +159,15 @@ impl SimNetwork {
         self.state().given_back.get(&arrival).copied()
     }
 
+    /// How many addresses were called since then, of those whose arrivals are meant.
+    pub(crate) fn addresses_called(&self, since: i64, meant: impl Fn(&Arrival) -> bool) -> usize {
+        let state = self.state();
+        let calls = state.calls.iter().rev().take_while(|call| call.written >= since);
+        let arrivals = calls.map(|call| &self.plan.arrivals[call.arrival as usize]);
+        let those = arrivals.filter(|arrival| meant(arrival));
+        those.map(|arrival| (arrival.tenant, arrival.address)).collect::<HashSet<_>>().len()
+    }
+
     /// Whether an address ever accepted something.
     pub(crate) fn has_served(&self, arrival: &Arrival) -> bool {
         self.state().served.contains(&(arrival.tenant, arrival.origin, arrival.address))

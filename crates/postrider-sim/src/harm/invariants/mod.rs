@@ -87,13 +87,20 @@ impl InvariantWatch {
     pub(crate) fn lane_event(&self, lane: &LaneKey, event: LaneEvent) {
         let is_quiet = |name: &str| self.facts.is_of_one_tenant(name);
         self.note(neighbours::event(&lane.provider, event, is_quiet));
-        let again = self.state().open_breakers.opens_again(lane, event);
-        let broken = again.and_then(|scope| Some((scope, self.probed_in_vain(lane, scope)?)));
-        let is_no_chance = |scope| self.state().open_breakers.probed_in_vain(lane, scope);
-        self.note(broken.filter(|(scope, _)| is_no_chance(*scope)).map(|(_, broken)| broken));
+        let now = self.network.clock.elapsed();
+        let again = self.state().open_breakers.opens_again(lane, event, now);
+        let Some((scope, since)) = again else { return };
+        let Some(broken) = self.probed_in_vain(lane, scope) else { return };
+        let is_probed = |arrival: &Arrival| {
+            let is_own = self.plan.tenant_name(arrival.tenant) == *lane.tenant.to_string();
+            self.plan.origin_name(arrival.origin).1 == *lane.provider
+                && (is_own || scope == BreakerScope::Provider)
+        };
+        let addresses = self.network.addresses_called(since, is_probed);
+        let is_no_chance = self.state().open_breakers.probed_in_vain(lane, scope, addresses);
+        self.note(is_no_chance.then_some(broken));
     }
 
-    /// The probes failed though a delivery was due that would not have.
     fn probed_in_vain(&self, lane: &LaneKey, scope: BreakerScope) -> Option<BrokenBound> {
         let now = self.network.clock.elapsed();
         let mut due =

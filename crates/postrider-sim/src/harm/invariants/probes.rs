@@ -16,23 +16,35 @@ pub(super) const HANGING_MS: i64 = PROBE_MS + 1_000;
 /// Deliveries that are due, and when all became well for them, by the origin's name and the tenant's.
 pub(super) type HealingArrivals = HashMap<String, Vec<(String, i64, u32)>>;
 
-/// So many rounds in a row may meet bad addresses alone by chance.
+/// So many rounds in a row may meet bad addresses alone by chance, if they try so many different ones.
 const IN_VAIN_MAX: u32 = 1;
+const DIFFERENT: usize = 3;
 
 /// The breakers that are open, of origins and of tenants there, and how many rounds of probes in a row failed while
 /// others would have succeeded.
 #[derive(Default)]
-pub(super) struct OpenBreakers(HashMap<(String, Option<String>), u32>);
+pub(super) struct OpenBreakers(HashMap<(String, Option<String>), OpenBreaker>);
+
+#[derive(Default)]
+struct OpenBreaker {
+    opened_at: i64,
+    in_vain: u32,
+}
 
 impl OpenBreakers {
-    /// Whether a breaker opens once more that was open already. Storms are another matter.
-    pub(super) fn opens_again(&mut self, lane: &LaneKey, event: LaneEvent) -> Option<BreakerScope> {
+    /// If a breaker opens once more that was open already: whose, and since when. Storms are another matter.
+    pub(super) fn opens_again(
+        &mut self,
+        lane: &LaneKey,
+        event: LaneEvent,
+        now: i64,
+    ) -> Option<(BreakerScope, i64)> {
         match event {
             LaneEvent::BreakerOpened { scope, .. } => {
                 let key = key(lane, scope);
-                let is_open = self.0.contains_key(&key);
-                self.0.entry(key).or_default();
-                is_open.then_some(scope)
+                let since = self.0.get(&key).map(|open| open.opened_at);
+                self.0.entry(key).or_default().opened_at = now;
+                since.map(|since| (scope, since))
             }
             LaneEvent::BreakerClosed { scope } => {
                 self.0.remove(&key(lane, scope));
@@ -42,11 +54,16 @@ impl OpenBreakers {
         }
     }
 
-    /// A round of probes failed though others would have succeeded. True if that is no chance any more.
-    pub(super) fn probed_in_vain(&mut self, lane: &LaneKey, scope: BreakerScope) -> bool {
-        let in_vain = self.0.entry(key(lane, scope)).or_default();
-        *in_vain += 1;
-        *in_vain > IN_VAIN_MAX
+    /// A round of probes to so many addresses failed though others would have succeeded. True if that is no chance.
+    pub(super) fn probed_in_vain(
+        &mut self,
+        lane: &LaneKey,
+        scope: BreakerScope,
+        addresses: usize,
+    ) -> bool {
+        let open = self.0.entry(key(lane, scope)).or_default();
+        open.in_vain += 1;
+        open.in_vain > IN_VAIN_MAX || addresses < DIFFERENT
     }
 }
 

@@ -221,11 +221,14 @@ fn probes_that_fail_while_others_would_succeed_are_noticed() {
     let shut = LaneEvent::BreakerOpened { scope: BreakerScope::Tenant, until: Timestamp::MAX };
     let found = LaneEvent::BreakerClosed { scope: BreakerScope::Tenant };
     let mut breakers = OpenBreakers::default();
-    let again: Vec<_> =
-        [shut, shut, found, shut].map(|event| breakers.opens_again(&lane, event).is_some()).into();
+    let again: Vec<_> = [shut, shut, found, shut]
+        .map(|event| breakers.opens_again(&lane, event, 0).is_some())
+        .into();
     assert_eq!(again, [false, true, false, false]);
-    let mut in_vain = || breakers.probed_in_vain(&lane, BreakerScope::Tenant);
-    assert_eq!([in_vain(), in_vain()], [false, true], "one round may be chance");
+    let mut in_vain = |addresses| breakers.probed_in_vain(&lane, BreakerScope::Tenant, addresses);
+    assert_eq!([in_vain(3), in_vain(3)], [false, true], "one round may be chance");
+    let mut breakers = OpenBreakers::default();
+    assert!(breakers.probed_in_vain(&lane, BreakerScope::Tenant, 1), "one address is too few");
     let due = vec![(plan.tenant_name(0), 1_000, 7), (plan.tenant_name(1), 1_000, 8)];
     let healing = HashMap::from([(plan.origin_name(0).1, due)]);
     let at = |scope, now| probes::would_succeed(&healing, &lane, scope, now).collect::<Vec<_>>();
