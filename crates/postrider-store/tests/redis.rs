@@ -1,5 +1,5 @@
-//! What only the Redis engine can do wrong: servers that crash, answers that are lost, slots that move, workers that fall
-//! behind, and set-ups that cannot work.
+//! What only the Redis engine can do wrong: servers that crash, answers that are lost, slots that move, workers that
+//! fall behind, and set-ups that cannot work.
 
 #![cfg(feature = "redis")]
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
@@ -139,11 +139,15 @@ async fn new_work_is_refused_while_the_server_is_nearly_full() {
     let used = server.run(&["INFO", "memory"]).unwrap();
     let used = used.lines().find_map(|line| line.strip_prefix("used_memory:")).unwrap();
     let used: u64 = used.trim().parse().unwrap();
-    let limit = |bytes: u64| server.run(&["CONFIG", "SET", "maxmemory", &bytes.to_string()]).unwrap();
+    let limit =
+        |bytes: u64| server.run(&["CONFIG", "SET", "maxmemory", &bytes.to_string()]).unwrap();
     limit(used * 11 / 10);
     until("it is noticed", async || store.takes_work().is_err()).await;
     let error = store.takes_work().unwrap_err();
-    assert!(matches!(&error, StoreError::Full { what, .. } if what.contains("maxmemory")), "{error}");
+    assert!(
+        matches!(&error, StoreError::Full { what, .. } if what.contains("maxmemory")),
+        "{error}"
+    );
     limit(used / 2);
     assert_eq!(settle(&*worker, &leased[0]).await, SettleResult::Done, "work goes on");
     let refused = store.accept(vec![message("acme", 1)]).await.remove(0).unwrap_err();
@@ -209,9 +213,17 @@ async fn a_reserved_key_is_taken_up_by_the_repeat() {
     tokio::time::sleep(Duration::from_millis(100)).await;
     let (keys, rows) = (format!("{prefix}:*:k:*"), format!("{prefix}:*:q:*"));
     SERVER.run(&["EVAL", script, "0", &keys, &rows]).unwrap();
-    assert_eq!(store.repeats(new.dedup.iter().cloned().collect()).await.unwrap(), [None], "not written");
+    assert_eq!(
+        store.repeats(new.dedup.iter().cloned().collect()).await.unwrap(),
+        [None],
+        "not written"
+    );
     let again = store.accept(vec![new.clone()]).await.remove(0).unwrap();
-    assert_eq!(again, Admission::Duplicate { message: first, deliveries: deliveries.clone() }, "the same ids");
+    assert_eq!(
+        again,
+        Admission::Duplicate { message: first, deliveries: deliveries.clone() },
+        "the same ids"
+    );
     let leased = lease_all(&*worker).await;
     assert_eq!(leased.iter().map(|l| l.delivery).collect::<Vec<_>>(), deliveries, "written once");
     let again = store.accept(vec![new]).await.remove(0).unwrap();
@@ -247,7 +259,8 @@ async fn a_worker_that_fell_behind_writes_nothing() {
 #[tokio::test]
 async fn two_nodes_share_the_shards_and_hear_of_each_others_work() {
     let (prefix, clock) = (prefix(), clock());
-    let open = async || RedisStore::open_on(options(&SERVER, &prefix), clock.clone()).await.unwrap();
+    let open =
+        async || RedisStore::open_on(options(&SERVER, &prefix), clock.clone()).await.unwrap();
     let (a_store, b_store) = (open().await, open().await);
     let a = a_store.consumer("a").await.unwrap();
     let b = b_store.consumer("b").await.unwrap();
@@ -285,7 +298,11 @@ async fn error(options: RedisOptions) -> String {
 async fn a_setup_that_cannot_work_is_refused_with_words() {
     let server = RedisServer::start().unwrap();
     let url = |user: &str, query: &str| {
-        RedisOptions::parse(&format!("redis://{user}127.0.0.1:{}/0?prefix=refused&{query}", server.port)).unwrap()
+        RedisOptions::parse(&format!(
+            "redis://{user}127.0.0.1:{}/0?prefix=refused&{query}",
+            server.port
+        ))
+        .unwrap()
     };
     let set = |name: &str, value: &str| server.run(&["CONFIG", "SET", name, value]).unwrap();
     server.run(&["ACL", "SETUSER", "guarded", "on", ">right", "~other:*", "+@all"]).unwrap();
@@ -332,7 +349,9 @@ async fn a_write_waits_for_the_replicas_that_were_asked_for() {
     let replica = RedisServer::start().unwrap();
     replica.run(&["REPLICAOF", "127.0.0.1", &server.port.to_string()]).unwrap();
     until("the replica follows", async || {
-        replica.run(&["INFO", "replication"]).is_ok_and(|said| said.contains("master_link_status:up"))
+        replica
+            .run(&["INFO", "replication"])
+            .is_ok_and(|said| said.contains("master_link_status:up"))
     })
     .await;
     let url = server.url("prefix=copied&replicas=1");

@@ -5,9 +5,9 @@ pub mod harm_bounds;
 pub mod http;
 #[cfg(unix)]
 pub mod postgres;
-pub mod redis;
 pub mod process;
 pub mod random;
+pub mod redis;
 #[cfg(feature = "server")]
 pub mod server;
 pub mod sick_level;
