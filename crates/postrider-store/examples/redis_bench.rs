@@ -19,7 +19,8 @@ fn message(lanes: u64, keyed: bool) -> NewMessage {
     let n = NEXT.fetch_add(1, Ordering::Relaxed);
     let spread = u128::from(n).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
     let provider = format!("https://hook-{}.example", (spread >> 64) as u64 % lanes);
-    let target = Target::new(WEBHOOK, &serde_json::json!({"url": format!("{provider}/{spread:032x}")}));
+    let target =
+        Target::new(WEBHOOK, &serde_json::json!({"url": format!("{provider}/{spread:032x}")}));
     let lane = LaneKey {
         tenant: TenantId::new("bench"),
         channel: WEBHOOK,
@@ -53,10 +54,14 @@ fn message(lanes: u64, keyed: bool) -> NewMessage {
 
 /// Processor time of the server, in seconds.
 fn server_cpu(url: &str) -> f64 {
-    let place = url.split("://").nth(1).and_then(|rest| rest.split(['/', '?']).next()).unwrap_or_default();
+    let place =
+        url.split("://").nth(1).and_then(|rest| rest.split(['/', '?']).next()).unwrap_or_default();
     let (host, port) = place.split_once(':').unwrap_or((place, "6379"));
-    let done = std::process::Command::new("redis-cli").args(["-h", host, "-p", port, "INFO", "cpu"]).output();
-    let said = done.map(|done| String::from_utf8_lossy(&done.stdout).into_owned()).unwrap_or_default();
+    let done = std::process::Command::new("redis-cli")
+        .args(["-h", host, "-p", port, "INFO", "cpu"])
+        .output();
+    let said =
+        done.map(|done| String::from_utf8_lossy(&done.stdout).into_owned()).unwrap_or_default();
     let value = |name: &str| {
         let line = said.lines().find_map(|line| line.strip_prefix(name));
         line.and_then(|line| line.trim().parse::<f64>().ok()).unwrap_or(0.0)
@@ -64,7 +69,13 @@ fn server_cpu(url: &str) -> f64 {
     value("used_cpu_user:") + value("used_cpu_sys:")
 }
 
-async fn lives(store: &Arc<RedisStore>, url: &str, lanes: u64, count: usize, keyed: bool) -> StoreResult<()> {
+async fn lives(
+    store: &Arc<RedisStore>,
+    url: &str,
+    lanes: u64,
+    count: usize,
+    keyed: bool,
+) -> StoreResult<()> {
     let worker = store.consumer("bench").await?;
     let (began, cpu) = (Instant::now(), server_cpu(url));
     let accepting = {
@@ -117,19 +128,29 @@ async fn lives(store: &Arc<RedisStore>, url: &str, lanes: u64, count: usize, key
         }
         if settling.len() >= 4 || found.is_empty() {
             if let Some(first) = settling.pop_front() {
-                sent += first.await.unwrap_or_default().iter().filter(|answer| answer.is_ok()).count();
+                sent +=
+                    first.await.unwrap_or_default().iter().filter(|answer| answer.is_ok()).count();
             }
         }
     }
     let took = began.elapsed().as_secs_f64();
     let _ = accepting.await;
     let cpu = (server_cpu(url) - cpu) * 1e6 / count as f64;
-    println!("{count} lives over {lanes} lanes, keys: {keyed}: {:.0}/s, server {cpu:.1} µs each", count as f64 / took);
+    println!(
+        "{count} lives over {lanes} lanes, keys: {keyed}: {:.0}/s, server {cpu:.1} µs each",
+        count as f64 / took
+    );
     worker.close().await;
     Ok(())
 }
 
-async fn single_accepts(store: &Arc<RedisStore>, url: &str, callers: usize, count: usize, keyed: bool) {
+async fn single_accepts(
+    store: &Arc<RedisStore>,
+    url: &str,
+    callers: usize,
+    count: usize,
+    keyed: bool,
+) {
     let (began, cpu) = (Instant::now(), server_cpu(url));
     let tasks: Vec<_> = (0..callers)
         .map(|_| {
@@ -148,7 +169,9 @@ async fn single_accepts(store: &Arc<RedisStore>, url: &str, callers: usize, coun
     }
     let rate = count as f64 / began.elapsed().as_secs_f64();
     let cpu = (server_cpu(url) - cpu) * 1e6 / count as f64;
-    println!("single accepts, {callers} callers, keys: {keyed}: {rate:.0}/s, server {cpu:.1} µs each");
+    println!(
+        "single accepts, {callers} callers, keys: {keyed}: {rate:.0}/s, server {cpu:.1} µs each"
+    );
 }
 
 #[tokio::main]
