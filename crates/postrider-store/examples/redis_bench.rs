@@ -1,5 +1,6 @@
-//! Measures a store in Redis alone: `cargo run --release -p postrider-store --features redis --example redis_bench -- URL`.
-//! Prints rates and the processor time of the server for each delivery. No test depends on them.
+//! Measures a store in Redis alone:
+//! `cargo run --release -p postrider-store --features redis --example redis_bench -- URL`. Prints rates and the processor time
+//! of the server for each delivery. No test depends on them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -364,6 +364,84 @@ async fn a_write_waits_for_the_replicas_that_were_asked_for() {
 }
 
 #[tokio::test]
+async fn connections_are_encrypted_and_the_server_proves_its_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let certify = |name: &str| {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let names = rcgen::CertificateParams::new(vec![name.to_owned()]).unwrap();
+        (names.self_signed(&key).unwrap().pem(), key.serialize_pem())
+    };
+    let (certificate, key) = certify("localhost");
+    let (ours, key) = (file("ours.pem", &certificate), file("key.pem", &key));
+    let other = file("other.pem", &certify("localhost").0);
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let settings = format!(
+        "bind 127.0.0.1 ::1\ntls-port {port}\ntls-cert-file {ours}\ntls-key-file {key}\ntls-ca-cert-file {ours}\n\
+         tls-auth-clients no"
+    );
+    let _server = RedisServer::start_with(&settings).unwrap();
+    let open = |host: &str, authority: &str| {
+        let url = format!("rediss://{host}:{port}/0?prefix=tls&tls_ca={authority}");
+        let options = RedisOptions::parse(&url).unwrap();
+        async move { RedisStore::open(options).await.map_err(|error| error.to_string()) }
+    };
+    let store = open("localhost", &ours).await.unwrap();
+    accept(&store, message("acme", 1)).await;
+    let strange = open("localhost", &other).await.err().unwrap();
+    assert!(strange.contains("certificate"), "{strange}");
+    let misnamed = open("127.0.0.1", &ours).await.err().unwrap();
+    assert!(misnamed.contains("certificate"), "{misnamed}");
+    let absent = open("localhost", "/nowhere.pem").await.err();
+    assert!(absent.unwrap().contains("tls_ca"));
+}
+
+/// A Sentinel that knows a master.
+struct SentinelProcess(std::process::Child);
+
+impl Drop for SentinelProcess {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[tokio::test]
+async fn the_master_is_where_the_sentinels_say() {
+    let folder = tempfile::tempdir().unwrap();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let settings = format!(
+        "port {port}\nbind 127.0.0.1\ndir {}\nsentinel monitor mail 127.0.0.1 {} 1\n",
+        folder.path().display(),
+        SERVER.port
+    );
+    let file = folder.path().join("sentinel.conf");
+    std::fs::write(&file, settings).unwrap();
+    let mut command = std::process::Command::new("redis-server");
+    command.arg(&file).arg("--sentinel").stdout(std::process::Stdio::null());
+    let _sentinel = SentinelProcess(command.spawn().unwrap());
+    until("the Sentinel answers", async || {
+        std::net::TcpStream::connect(("127.0.0.1", port)).is_ok()
+    })
+    .await;
+    let url = |name: &str| {
+        format!("redis+sentinel://127.0.0.1:1,127.0.0.1:{port}/{name}?prefix={}", prefix())
+    };
+    let store = RedisStore::open(RedisOptions::parse(&url("mail")).unwrap()).await.unwrap();
+    accept(&store, message("acme", 1)).await;
+    assert!(store.check_health().engine.unwrap().name.starts_with("Redis with Sentinel 7"));
+    let unknown = error(RedisOptions::parse(&url("nobody")).unwrap()).await;
+    assert!(
+        unknown.contains("cannot connect") || unknown.contains("knows the master"),
+        "{unknown}"
+    );
+}
+
+#[tokio::test]
 async fn nodes_that_start_together_set_the_store_up_once() {
     let prefix = prefix();
     let mut opening = Vec::new();
