@@ -1,6 +1,6 @@
 //! Measures a store in Redis alone:
-//! `cargo run --release -p postrider-store --features redis --example redis_bench -- URL`. Prints rates and the processor time
-//! of the server for each delivery. No test depends on them.
+//! `cargo run --release -p postrider-store --features redis --example redis_bench -- URL`.
+//! Prints rates and the processor time of the server for each delivery. No test depends on them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -127,11 +127,9 @@ async fn lives(
             let worker = worker.clone();
             settling.push_back(tokio::spawn(async move { worker.settle(settlements).await }));
         }
-        if settling.len() >= 4 || found.is_empty() {
-            if let Some(first) = settling.pop_front() {
-                sent +=
-                    first.await.unwrap_or_default().iter().filter(|answer| answer.is_ok()).count();
-            }
+        let is_time = settling.len() >= 4 || found.is_empty();
+        if is_time && let Some(first) = settling.pop_front() {
+            sent += first.await.unwrap_or_default().iter().filter(|answer| answer.is_ok()).count();
         }
     }
     let took = began.elapsed().as_secs_f64();
