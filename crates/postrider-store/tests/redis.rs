@@ -1,5 +1,5 @@
-//! What only the Redis engine can do wrong: servers that crash, answers that are lost, slots that move, workers that fall
-//! behind, and set-ups that cannot work.
+//! What only the Redis engine can do wrong: servers that crash, answers that are lost, slots that move, workers that
+//! fall behind, and set-ups that cannot work.
 
 #![cfg(feature = "redis")]
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
@@ -139,11 +139,15 @@ async fn new_work_is_refused_while_the_server_is_nearly_full() {
     let used = server.run(&["INFO", "memory"]).unwrap();
     let used = used.lines().find_map(|line| line.strip_prefix("used_memory:")).unwrap();
     let used: u64 = used.trim().parse().unwrap();
-    let limit = |bytes: u64| server.run(&["CONFIG", "SET", "maxmemory", &bytes.to_string()]).unwrap();
+    let limit =
+        |bytes: u64| server.run(&["CONFIG", "SET", "maxmemory", &bytes.to_string()]).unwrap();
     limit(used * 11 / 10);
     until("it is noticed", async || store.takes_work().is_err()).await;
     let error = store.takes_work().unwrap_err();
-    assert!(matches!(&error, StoreError::Full { what, .. } if what.contains("maxmemory")), "{error}");
+    assert!(
+        matches!(&error, StoreError::Full { what, .. } if what.contains("maxmemory")),
+        "{error}"
+    );
     limit(used / 2);
     assert_eq!(settle(&*worker, &leased[0]).await, SettleResult::Done, "work goes on");
     let refused = store.accept(vec![message("acme", 1)]).await.remove(0).unwrap_err();
@@ -209,9 +213,17 @@ async fn a_reserved_key_is_taken_up_by_the_repeat() {
     tokio::time::sleep(Duration::from_millis(100)).await;
     let (keys, rows) = (format!("{prefix}:*:k:*"), format!("{prefix}:*:q:*"));
     SERVER.run(&["EVAL", script, "0", &keys, &rows]).unwrap();
-    assert_eq!(store.repeats(new.dedup.iter().cloned().collect()).await.unwrap(), [None], "not written");
+    assert_eq!(
+        store.repeats(new.dedup.iter().cloned().collect()).await.unwrap(),
+        [None],
+        "not written"
+    );
     let again = store.accept(vec![new.clone()]).await.remove(0).unwrap();
-    assert_eq!(again, Admission::Duplicate { message: first, deliveries: deliveries.clone() }, "the same ids");
+    assert_eq!(
+        again,
+        Admission::Duplicate { message: first, deliveries: deliveries.clone() },
+        "the same ids"
+    );
     let leased = lease_all(&*worker).await;
     assert_eq!(leased.iter().map(|l| l.delivery).collect::<Vec<_>>(), deliveries, "written once");
     let again = store.accept(vec![new]).await.remove(0).unwrap();
@@ -247,7 +259,8 @@ async fn a_worker_that_fell_behind_writes_nothing() {
 #[tokio::test]
 async fn two_nodes_share_the_shards_and_hear_of_each_others_work() {
     let (prefix, clock) = (prefix(), clock());
-    let open = async || RedisStore::open_on(options(&SERVER, &prefix), clock.clone()).await.unwrap();
+    let open =
+        async || RedisStore::open_on(options(&SERVER, &prefix), clock.clone()).await.unwrap();
     let (a_store, b_store) = (open().await, open().await);
     let a = a_store.consumer("a").await.unwrap();
     let b = b_store.consumer("b").await.unwrap();
@@ -285,7 +298,11 @@ async fn error(options: RedisOptions) -> String {
 async fn a_setup_that_cannot_work_is_refused_with_words() {
     let server = RedisServer::start().unwrap();
     let url = |user: &str, query: &str| {
-        RedisOptions::parse(&format!("redis://{user}127.0.0.1:{}/0?prefix=refused&{query}", server.port)).unwrap()
+        RedisOptions::parse(&format!(
+            "redis://{user}127.0.0.1:{}/0?prefix=refused&{query}",
+            server.port
+        ))
+        .unwrap()
     };
     let set = |name: &str, value: &str| server.run(&["CONFIG", "SET", name, value]).unwrap();
     server.run(&["ACL", "SETUSER", "guarded", "on", ">right", "~other:*", "+@all"]).unwrap();
@@ -332,7 +349,9 @@ async fn a_write_waits_for_the_replicas_that_were_asked_for() {
     let replica = RedisServer::start().unwrap();
     replica.run(&["REPLICAOF", "127.0.0.1", &server.port.to_string()]).unwrap();
     until("the replica follows", async || {
-        replica.run(&["INFO", "replication"]).is_ok_and(|said| said.contains("master_link_status:up"))
+        replica
+            .run(&["INFO", "replication"])
+            .is_ok_and(|said| said.contains("master_link_status:up"))
     })
     .await;
     let url = server.url("prefix=copied&replicas=1");
@@ -342,6 +361,84 @@ async fn a_write_waits_for_the_replicas_that_were_asked_for() {
     replica.crash().unwrap();
     let refused = store.accept(vec![message("acme", 2)]).await.remove(0).unwrap_err();
     assert!(refused.to_string().contains("0 of 1 replicas"), "{refused}");
+}
+
+#[tokio::test]
+async fn connections_are_encrypted_and_the_server_proves_its_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let certify = |name: &str| {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let names = rcgen::CertificateParams::new(vec![name.to_owned()]).unwrap();
+        (names.self_signed(&key).unwrap().pem(), key.serialize_pem())
+    };
+    let (certificate, key) = certify("localhost");
+    let (ours, key) = (file("ours.pem", &certificate), file("key.pem", &key));
+    let other = file("other.pem", &certify("localhost").0);
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let settings = format!(
+        "bind 127.0.0.1 ::1\ntls-port {port}\ntls-cert-file {ours}\ntls-key-file {key}\ntls-ca-cert-file {ours}\n\
+         tls-auth-clients no"
+    );
+    let _server = RedisServer::start_with(&settings).unwrap();
+    let open = |host: &str, authority: &str| {
+        let url = format!("rediss://{host}:{port}/0?prefix=tls&tls_ca={authority}");
+        let options = RedisOptions::parse(&url).unwrap();
+        async move { RedisStore::open(options).await.map_err(|error| error.to_string()) }
+    };
+    let store = open("localhost", &ours).await.unwrap();
+    accept(&store, message("acme", 1)).await;
+    let strange = open("localhost", &other).await.err().unwrap();
+    assert!(strange.contains("certificate"), "{strange}");
+    let misnamed = open("127.0.0.1", &ours).await.err().unwrap();
+    assert!(misnamed.contains("certificate"), "{misnamed}");
+    let absent = open("localhost", "/nowhere.pem").await.err();
+    assert!(absent.unwrap().contains("tls_ca"));
+}
+
+/// A Sentinel that knows a master.
+struct SentinelProcess(std::process::Child);
+
+impl Drop for SentinelProcess {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[tokio::test]
+async fn the_master_is_where_the_sentinels_say() {
+    let folder = tempfile::tempdir().unwrap();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let settings = format!(
+        "port {port}\nbind 127.0.0.1\ndir {}\nsentinel monitor mail 127.0.0.1 {} 1\n",
+        folder.path().display(),
+        SERVER.port
+    );
+    let file = folder.path().join("sentinel.conf");
+    std::fs::write(&file, settings).unwrap();
+    let mut command = std::process::Command::new("redis-server");
+    command.arg(&file).arg("--sentinel").stdout(std::process::Stdio::null());
+    let _sentinel = SentinelProcess(command.spawn().unwrap());
+    until("the Sentinel answers", async || {
+        std::net::TcpStream::connect(("127.0.0.1", port)).is_ok()
+    })
+    .await;
+    let url = |name: &str| {
+        format!("redis+sentinel://127.0.0.1:1,127.0.0.1:{port}/{name}?prefix={}", prefix())
+    };
+    let store = RedisStore::open(RedisOptions::parse(&url("mail")).unwrap()).await.unwrap();
+    accept(&store, message("acme", 1)).await;
+    assert!(store.check_health().engine.unwrap().name.starts_with("Redis with Sentinel 7"));
+    let unknown = error(RedisOptions::parse(&url("nobody")).unwrap()).await;
+    assert!(
+        unknown.contains("cannot connect") || unknown.contains("knows the master"),
+        "{unknown}"
+    );
 }
 
 #[tokio::test]

@@ -7,9 +7,9 @@ pub mod harm_bounds;
 pub mod http;
 #[cfg(unix)]
 pub mod postgres;
-pub mod redis;
 pub mod process;
 pub mod random;
+pub mod redis;
 pub mod rewriting_proxy;
 #[cfg(feature = "server")]
 pub mod server;

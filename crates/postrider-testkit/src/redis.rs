@@ -49,7 +49,9 @@ impl RedisServer {
         };
         let folder = tempfile::Builder::new().prefix("postrider-redis-").tempdir()?.keep();
         let dir = folder.display();
-        let config = format!("port {port}\ndir {dir}\npidfile {dir}/pid\nlogfile {dir}/log\n{SETTINGS}{more}\n");
+        let config = format!(
+            "port {port}\ndir {dir}\npidfile {dir}/pid\nlogfile {dir}/log\n{SETTINGS}{more}\n"
+        );
         std::fs::write(folder.join("redis.conf"), config)?;
         let mut guard = Command::new("sh");
         guard.args(["-c", GUARD, "sh"]).arg(&folder);
@@ -89,7 +91,10 @@ impl RedisServer {
 
     /// Starts it after a crash.
     pub fn start_again(&self) -> Result<()> {
-        let done = Command::new("redis-server").arg(self.folder.join("redis.conf")).stdout(Stdio::null()).status()?;
+        let done = Command::new("redis-server")
+            .arg(self.folder.join("redis.conf"))
+            .stdout(Stdio::null())
+            .status()?;
         ensure!(done.success(), "redis-server failed");
         self.wait_until_ready()
     }
@@ -97,7 +102,11 @@ impl RedisServer {
     fn wait_until_ready(&self) -> Result<()> {
         let end = Instant::now() + Duration::from_secs(20);
         while self.run(&["PING"]).ok().as_deref() != Some("+PONG") {
-            ensure!(Instant::now() < end, "Redis did not start; see {}", self.folder.join("log").display());
+            ensure!(
+                Instant::now() < end,
+                "Redis did not start; see {}",
+                self.folder.join("log").display()
+            );
             std::thread::sleep(Duration::from_millis(10));
         }
         Ok(())
@@ -171,7 +180,8 @@ impl RedisClusterServers {
         let is_ready = |server: &RedisServer| {
             let info = server.run(&["CLUSTER", "INFO"]).unwrap_or_default();
             let replication = server.run(&["INFO", "replication"]).unwrap_or_default();
-            let follows = replication.contains("master_link_status:up") || replication.contains("connected_slaves:1");
+            let follows = replication.contains("master_link_status:up")
+                || replication.contains("connected_slaves:1");
             info.contains("cluster_state:ok") && follows
         };
         while !self.servers.iter().all(is_ready) {
@@ -182,16 +192,19 @@ impl RedisClusterServers {
     }
 
     pub fn url(&self, parameters: &str) -> String {
-        let hosts: Vec<_> =
-            self.servers.iter().take(3).map(|server| format!("127.0.0.1:{}", server.port)).collect();
+        let hosts: Vec<_> = self
+            .servers
+            .iter()
+            .take(3)
+            .map(|server| format!("127.0.0.1:{}", server.port))
+            .collect();
         format!("redis+cluster://{}?{parameters}", hosts.join(","))
     }
 
     /// The servers that are masters now.
     pub fn masters(&self) -> Vec<&RedisServer> {
-        let is_master = |server: &&RedisServer| {
-            server.run(&["ROLE"]).is_ok_and(|said| said.contains("master"))
-        };
+        let is_master =
+            |server: &&RedisServer| server.run(&["ROLE"]).is_ok_and(|said| said.contains("master"));
         self.servers.iter().filter(is_master).collect()
     }
 }

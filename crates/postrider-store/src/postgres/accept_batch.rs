@@ -9,10 +9,10 @@ use tokio_postgres::types::ToSql;
 
 use super::intake::delivery_range;
 use super::keys::StoredKeys;
-use crate::sharded::load::LoadChange;
 use super::shared::PgShared;
 use super::value::PgId;
 use crate::progress::stored_message;
+use crate::sharded::load::LoadChange;
 use crate::sharded::{json_unless, shard_of};
 
 /// Which messages of a batch were accepted.

@@ -10,13 +10,13 @@ use tokio_postgres::types::ToSql;
 
 use super::failure::{PgFailure, PgResult};
 use super::intake::REPEAT_FOR;
-use crate::sharded::load::LoadChange;
 use super::notes::fences;
 use super::rows::parse;
 use super::shared::PgShared;
 use super::tally::{ADD, COLUMNS, TallyArrays, TallyChanges, forever};
 use super::value::{PgId, get, ids};
 use crate::progress::LOG_MAX;
+use crate::sharded::load::LoadChange;
 use crate::sharded::{LeasedRow, SettleItem, SettleOrder, settled_progress, shard_of};
 
 /// What the ledger keeps of a delivery, from a row `q` with new values `u`.

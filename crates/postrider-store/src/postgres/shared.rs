@@ -13,17 +13,17 @@ use postrider_core::{Clock, TenantId};
 use tokio::sync::Notify;
 use tokio_postgres::AsyncMessage;
 
-use crate::sharded::server_time::ServerTime;
 use super::durability::{PostgresSettings, settings};
 use super::failure::PgResult;
 use super::lanes::KnownLaneTable;
-use crate::sharded::load::{LoadChange, PendingLoad};
 use super::session::{Commits, SessionPool};
 use super::tally::LOADS;
 use super::value::get;
 use crate::documents::DocumentSignal;
 use crate::ids::IdGenerator;
 use crate::sharded::ShardNews;
+use crate::sharded::load::{LoadChange, PendingLoad};
+use crate::sharded::server_time::ServerTime;
 
 /// The server's time, the load and the newest document are asked for so often.
 const REFRESH: Duration = Duration::from_secs(1);

@@ -8,10 +8,10 @@ use postrider_core::{DeadReason, State, TenantId};
 use tokio_postgres::Row;
 
 use super::failure::PgResult;
-use crate::sharded::load::{LoadChange, PendingLoad};
 use super::session::PgSession;
 use super::value::get;
 use crate::sharded::ShardId;
+use crate::sharded::load::{LoadChange, PendingLoad};
 
 const STATES: usize = 14;
 const REASONS: usize = 6;

@@ -16,7 +16,7 @@ use crate::progress::{DeliveryMark, StoredProgress, stored_message};
 use crate::sharded::{NoteEntry, ShardId, json_unless};
 
 /// A message, and the rows of its deliveries.
-pub(super) struct PlannedMessage {
+pub(super) struct PlannedAccept {
     pub(super) id: MessageId,
     pub(super) tenant: TenantId,
     /// Absent if it has one delivery, which has everything.
@@ -38,7 +38,7 @@ pub(super) struct PlannedDelivery {
     bytes: i64,
 }
 
-impl PlannedMessage {
+impl PlannedAccept {
     pub(super) fn new(
         new: &NewMessage,
         id: MessageId,
@@ -71,7 +71,7 @@ impl PlannedMessage {
             true => Vec::new(),
             false => tag_members(&new.tenant, &new.envelope.tags, id.0),
         };
-        let shared = is_shared.then(|| SharedMessage {
+        let shared = is_shared.then_some(SharedMessage {
             envelope,
             count: ids.len() as u32,
             deliveries: ids,
@@ -132,12 +132,11 @@ fn new_row(
 pub(super) fn put_call(
     shared: &RedisShared,
     shard: ShardId,
-    part: &[(&PlannedMessage, &PlannedDelivery)],
+    part: &[(&PlannedAccept, &PlannedDelivery)],
 ) -> (Vec<String>, Vec<u8>) {
     let names = &shared.names;
-    let mut keys: Vec<_> = ["h", "n", "x", "t", "tp", "tb", "qb", "ls", "g"]
-        .map(|name| names.of(shard, name))
-        .into();
+    let mut keys: Vec<_> =
+        ["h", "n", "x", "t", "tp", "tb", "qb", "ls", "g"].map(|name| names.of(shard, name)).into();
     let (mut minutes, mut lanes) = (BTreeMap::new(), BTreeMap::new());
     let mut tenants: Vec<&str> = Vec::new();
     let mut tenant_places: HashMap<&str, i64> = HashMap::new();

@@ -25,6 +25,9 @@ pub(super) enum ChangeResult {
     Fenced,
 }
 
+/// What a shared message is told, as the outbox of a shard has it.
+pub(super) type OutboxEntry = (Vec<u8>, Vec<u8>);
+
 /// Changes that one script call writes.
 pub(super) struct ShardChanges {
     pub(super) shard: ShardId,
@@ -68,7 +71,7 @@ impl ShardChanges {
     }
 
     /// Only as the holder with this number.
-    pub(super) fn as_holder(mut self, nonce: i64) -> Self {
+    pub(super) fn by_holder(mut self, nonce: i64) -> Self {
         self.nonce = Some(nonce);
         self
     }
@@ -79,7 +82,7 @@ impl ShardChanges {
     }
 
     /// Operators act: no lease that saw the state before is written after.
-    pub(super) fn as_act(mut self) -> Self {
+    pub(super) fn by_operator(mut self) -> Self {
         self.is_act = true;
         self
     }

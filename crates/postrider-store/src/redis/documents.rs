@@ -24,7 +24,8 @@ fn document(name: &str, value: &[u8], now: Timestamp) -> RedisResult<Document> {
     let mut from = ByteReader(value);
     let (number, until, exists) = (from.number()?, from.number()?, from.byte()? == 1);
     let is_there = exists && (until == 0 || until > now.0);
-    let json = String::from_utf8(from.0.to_vec()).map_err(|_| RedisFailure::damaged("a document"))?;
+    let json =
+        String::from_utf8(from.0.to_vec()).map_err(|_| RedisFailure::damaged("a document"))?;
     Ok(Document {
         name: name.to_owned(),
         version: version(number),
@@ -35,7 +36,8 @@ fn document(name: &str, value: &[u8], now: Timestamp) -> RedisResult<Document> {
 
 impl RedisShared {
     fn document_keys(&self) -> [String; 5] {
-        ["doc", "doc_versions", "doc_names", "doc_deleted", "doc_state"].map(|name| self.names.common(name))
+        ["doc", "doc_versions", "doc_names", "doc_deleted", "doc_state"]
+            .map(|name| self.names.common(name))
     }
 
     pub(super) async fn write_document(
@@ -76,7 +78,11 @@ impl RedisShared {
         Ok(PutResult::Written(newest))
     }
 
-    async fn read_documents(&self, prefix: &str, since: Option<DocumentVersion>) -> RedisResult<DocumentChanges> {
+    async fn read_documents(
+        &self,
+        prefix: &str,
+        since: Option<DocumentVersion>,
+    ) -> RedisResult<DocumentChanges> {
         let now = self.clock.now();
         let since = since.map(|since| since.0.to_string()).unwrap_or_default();
         let arguments = [prefix.as_bytes(), since.as_bytes()];
@@ -125,7 +131,11 @@ impl Documents for RedisStore {
         Ok(self.shared.read_documents(prefix, None).await?.documents)
     }
 
-    async fn changes(&self, since: DocumentVersion, at_most: Duration) -> StoreResult<DocumentChanges> {
+    async fn changes(
+        &self,
+        since: DocumentVersion,
+        at_most: Duration,
+    ) -> StoreResult<DocumentChanges> {
         self.shared.documents.wait(since, at_most).await;
         Ok(self.shared.read_documents("", Some(since)).await?)
     }

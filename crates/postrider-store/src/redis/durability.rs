@@ -95,7 +95,8 @@ pub(super) async fn settings(link: &RedisLink) -> RedisResult<RedisSettings> {
     let mut all = Vec::new();
     let infos = link.ask_masters(&words(&[b"INFO", b"everything"])).await?;
     for (place, info) in infos.into_iter().enumerate() {
-        let info = text(verbatim(info)).ok_or_else(|| RedisFailure::damaged("the server's settings"))?;
+        let info =
+            text(verbatim(info)).ok_or_else(|| RedisFailure::damaged("the server's settings"))?;
         let fsync = fsync.get(place).cloned().map(pairs).transpose()?;
         let fsync = fsync.and_then(|pairs| pairs.into_iter().next()).map(|(_, value)| value);
         all.push(read(&info, fsync.and_then(|value| String::from_utf8(value).ok())));
@@ -124,7 +125,11 @@ fn worse(one: RedisSettings, other: RedisSettings) -> RedisSettings {
     let fuller = if fullness(&other) > fullness(&one) { other.memory } else { one.memory };
     RedisSettings {
         appends: one.appends && other.appends,
-        appendfsync: if rank(&other.appendfsync) < rank(&one.appendfsync) { other.appendfsync } else { one.appendfsync },
+        appendfsync: if rank(&other.appendfsync) < rank(&one.appendfsync) {
+            other.appendfsync
+        } else {
+            one.appendfsync
+        },
         eviction: if other.eviction == "noeviction" { one.eviction } else { other.eviction },
         memory: if has_limit { fuller } else { (fuller.0, 0) },
         is_replica: one.is_replica || other.is_replica,
@@ -138,10 +143,18 @@ impl RedisSettings {
     /// What an acknowledged message survives.
     pub(super) fn promise(&self, options: &RedisOptions) -> String {
         let survives = match (self.appends, self.appendfsync.as_deref()) {
-            (false, _) => "a crash of Postrider; a crash of the server loses everything since its last snapshot",
-            (true, Some("always")) => "a crash and a loss of power of the server, but not the loss of its disk",
-            (true, Some("everysec")) => "a crash of Postrider; a crash of the server loses the last second or two",
-            (true, Some(_)) => "a crash of Postrider; a crash of the server loses what the system had not written",
+            (false, _) => {
+                "a crash of Postrider; a crash of the server loses everything since its last snapshot"
+            }
+            (true, Some("always")) => {
+                "a crash and a loss of power of the server, but not the loss of its disk"
+            }
+            (true, Some("everysec")) => {
+                "a crash of Postrider; a crash of the server loses the last second or two"
+            }
+            (true, Some(_)) => {
+                "a crash of Postrider; a crash of the server loses what the system had not written"
+            }
             (true, None) => {
                 "a crash of Postrider, and what the server's appendfsync covers, which it does not tell"
             }
@@ -212,7 +225,10 @@ impl RedisSettings {
     pub(super) fn refuse_unusable(&self, options: &RedisOptions) -> StoreResult<()> {
         let refused = |what: String| Err(StoreError::Unusable { what });
         if self.major < VERSION_MIN {
-            return refused(format!("Redis {} is too old: version 7 or newer is needed", self.version));
+            return refused(format!(
+                "Redis {} is too old: version 7 or newer is needed",
+                self.version
+            ));
         }
         if self.is_replica {
             return refused(
@@ -275,7 +291,10 @@ mod tests {
         assert!(safe.promise(&options("replicas=1")).contains("promoted"));
         let lossy = [
             (RedisSettings { appends: false, ..safe.clone() }, "no_persistence"),
-            (RedisSettings { appendfsync: Some("everysec".to_owned()), ..safe.clone() }, "everysec"),
+            (
+                RedisSettings { appendfsync: Some("everysec".to_owned()), ..safe.clone() },
+                "everysec",
+            ),
             (RedisSettings { eviction: "allkeys-lru".to_owned(), ..safe.clone() }, "eviction"),
             (RedisSettings { memory: (900, 0), ..safe.clone() }, "no_maxmemory"),
         ];
@@ -304,6 +323,9 @@ mod tests {
             ..one.clone()
         };
         let both = worse(one, other);
-        assert_eq!((both.appendfsync.as_deref(), both.memory, both.replicas), (Some("everysec"), (990, 1000), 0));
+        assert_eq!(
+            (both.appendfsync.as_deref(), both.memory, both.replicas),
+            (Some("everysec"), (990, 1000), 0)
+        );
     }
 }

@@ -35,16 +35,8 @@ impl From<StoreError> for RedisFailure {
 }
 
 /// The server is there, but cannot serve this at the moment.
-const PASSING: [&str; 8] = [
-    "TRYAGAIN",
-    "CLUSTERDOWN",
-    "LOADING",
-    "MASTERDOWN",
-    "READONLY",
-    "MOVED",
-    "ASK",
-    "NOREPLICAS",
-];
+const PASSING: [&str; 8] =
+    ["TRYAGAIN", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "READONLY", "MOVED", "ASK", "NOREPLICAS"];
 
 impl RedisFailure {
     pub(super) fn damaged(what: &str) -> Self {
@@ -64,12 +56,14 @@ impl RedisFailure {
         match self {
             Self::Silent(_) | Self::Busy => true,
             Self::Connect(_, code) => code.is_none(),
-            Self::Server(error) => {
-                error.code().map_or_else(
-                    || error.is_io_error() || error.is_cluster_error() || error.is_unrecoverable_error(),
-                    |code| PASSING.contains(&code),
-                )
-            }
+            Self::Server(error) => error.code().map_or_else(
+                || {
+                    error.is_io_error()
+                        || error.is_cluster_error()
+                        || error.is_unrecoverable_error()
+                },
+                |code| PASSING.contains(&code),
+            ),
             Self::Damaged(_) | Self::Store(_) => false,
         }
     }
@@ -78,7 +72,9 @@ impl RedisFailure {
     pub(super) fn ends_connection(&self) -> bool {
         match self {
             Self::Silent(_) => true,
-            Self::Server(error) => error.is_unrecoverable_error() || error.code() == Some("READONLY"),
+            Self::Server(error) => {
+                error.is_unrecoverable_error() || error.code() == Some("READONLY")
+            }
             _ => false,
         }
     }
@@ -117,7 +113,8 @@ impl From<RedisFailure> for StoreError {
                 cause: None,
             },
             RedisFailure::Busy => StoreError::Io {
-                what: "Redis: others change the same deliveries at this moment; try again".to_owned(),
+                what: "Redis: others change the same deliveries at this moment; try again"
+                    .to_owned(),
                 cause: None,
             },
             RedisFailure::Damaged(what) => StoreError::Corrupt { what, cause: None },

@@ -1,4 +1,4 @@
-//! Who holds which shard, and what holders read.
+//! Who holds which shard.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -15,18 +15,16 @@ use super::link::{Patience, words};
 use super::names::{RowPlace, minute, receipt_period};
 use super::pack::{Packed, bytes, id, int, list, pairs, text, text_int};
 use super::row::ByteReader;
-use super::scripts::{BEAT, CONFIRM, DUE, HAND_OVER, LEAVE, TAKE, TURN};
+use super::scripts::{BEAT, HAND_OVER, LEAVE, TAKE, TURN};
 use super::shared::RedisShared;
 use crate::sharded::{
-    HeartbeatReport, HeldShard, LanePlace, LeaseOrder, LeaseRecord, LeasedRow, NoteEntry, NoteKind,
-    QueueEntry, QueueNote, SHARDS, SettleOrder, SettledPlace, ShardContent, ShardEngine, ShardId,
-    ShardNews, TERM, shard_of,
+    HeartbeatReport, HeldShard, LanePlace, LeaseOrder, LeaseRecord, LeasedRow, QueueEntry,
+    QueueNote, SHARDS, SettleOrder, SettledPlace, ShardContent, ShardEngine, ShardId, ShardNews,
+    TERM, shard_of,
 };
 
 /// Tokens that a worker gets at once.
 const TOKENS: i64 = 1 << 20;
-/// Notes of a shard that are read at once.
-const NOTES_AT_ONCE: &[u8] = b"15";
 /// So often a shard is tried whose holder writes at the same moment.
 const TAKE_TRIES: usize = 5;
 
@@ -70,22 +68,6 @@ impl StoredLease {
     }
 }
 
-fn note(value: &[u8]) -> RedisResult<QueueNote> {
-    let mut from = ByteReader(value);
-    let number = text_int(from.take(16)?)?;
-    let kind = match from.byte()? {
-        b'0' => NoteKind::Arrived,
-        b'1' => NoteKind::Returned,
-        _ => NoteKind::Removed,
-    };
-    let mut entries = Vec::with_capacity(from.0.len() / 36);
-    while !from.0.is_empty() {
-        let (id, lane) = (from.id()?, from.small()?);
-        entries.push(NoteEntry { id, lane, due: from.number()?, expires: from.number()? });
-    }
-    Ok(QueueNote { number, kind, entries })
-}
-
 impl RedisShared {
     fn random_number(&self) -> i64 {
         let mut bytes = [0; 8];
@@ -96,7 +78,10 @@ impl RedisShared {
         i64::from_le_bytes(bytes) | 1
     }
 
-    async fn holders(&self, shards: impl IntoIterator<Item = ShardId>) -> RedisResult<Vec<(ShardId, StoredHolder)>> {
+    async fn holders(
+        &self,
+        shards: impl IntoIterator<Item = ShardId>,
+    ) -> RedisResult<Vec<(ShardId, StoredHolder)>> {
         let ask = |shard: ShardId| async move {
             let key = self.names.of(shard, "h");
             let fields: [&[u8]; 7] =
@@ -105,7 +90,8 @@ impl RedisShared {
             let mut fields = list(answer)?.into_iter().map(text);
             let mut field = || fields.next().flatten();
             let (node, number, nonce) = (field(), field(), field());
-            let number_of = |text: Option<String>| text.and_then(|text| text.parse().ok()).unwrap_or(0);
+            let number_of =
+                |text: Option<String>| text.and_then(|text| text.parse().ok()).unwrap_or(0);
             let holder = StoredHolder {
                 node,
                 number: number_of(number),
@@ -119,11 +105,16 @@ impl RedisShared {
     }
 
     /// Says that a worker lives. `None` if it was replaced.
-    async fn say(&self, node: &str, number: &str) -> RedisResult<Option<(i64, KnownWorkers, Option<(u128, i64)>)>> {
+    async fn say(
+        &self,
+        node: &str,
+        number: &str,
+    ) -> RedisResult<Option<(i64, KnownWorkers, Option<(u128, i64)>)>> {
         let keys = ["workers", "turn", "counters"].map(|name| self.names.common(name));
         let now = self.clock.now().0.to_string();
         let arguments = [node.as_bytes(), number.as_bytes(), now.as_bytes()];
-        let mut answer = list(self.link.call(Patience::None, &BEAT, &keys, &arguments).await?)?.into_iter();
+        let mut answer =
+            list(self.link.call(Patience::None, &BEAT, &keys, &arguments).await?)?.into_iter();
         let Some(number) = answer.next() else { return Ok(None) };
         let mut workers = HashMap::new();
         for (name, said) in pairs(answer.next().unwrap_or(Value::Nil))? {
@@ -178,7 +169,12 @@ impl RedisShared {
         *known = (*known).max(count);
     }
 
-    async fn take_shards(&self, node: &str, number: i64, shards: &[ShardId]) -> RedisResult<Vec<HeldShard>> {
+    async fn take_shards(
+        &self,
+        node: &str,
+        number: i64,
+        shards: &[ShardId],
+    ) -> RedisResult<Vec<HeldShard>> {
         let Some((_, workers, turn)) = self.say(node, &number.to_string()).await? else {
             return Ok(Vec::new());
         };
@@ -237,7 +233,11 @@ impl RedisShared {
     }
 
     /// A suspect of these shards that had the turn is not leased any more.
-    async fn end_turn_of(&self, shards: &[HeldShard], turn: Option<(u128, i64)>) -> RedisResult<()> {
+    async fn end_turn_of(
+        &self,
+        shards: &[HeldShard],
+        turn: Option<(u128, i64)>,
+    ) -> RedisResult<()> {
         let of_ours = |(id, _): &(u128, i64)| shards.iter().any(|held| held.shard == shard_of(*id));
         match turn.filter(of_ours) {
             Some((id, _)) => self.turn(id, None).await.map(drop),
@@ -262,7 +262,7 @@ impl RedisShared {
     async fn write_leases(&self, shards: &[HeldShard], leases: &[LeaseRecord]) -> RedisResult<()> {
         for held in shards {
             let mut changes =
-                super::changes::ShardChanges::new(self, held.shard).as_holder(held.nonce);
+                super::changes::ShardChanges::new(self, held.shard).by_holder(held.nonce);
             let ours = leases.iter().filter(|lease| lease.shard == held.shard);
             let count = {
                 let counts = self.lease_counts.lock().unwrap_or_else(PoisonError::into_inner);
@@ -292,136 +292,6 @@ impl RedisShared {
         let key = self.names.of(shard, "le");
         let found = pairs(self.link.ask(&words(&[b"HGETALL", key.as_bytes()])).await?)?;
         found.iter().map(|(batch, value)| StoredLease::read(batch, value)).collect()
-    }
-
-    async fn shard_content(&self, shards: &[ShardId]) -> RedisResult<ShardContent> {
-        let read = try_join_all(shards.iter().map(|shard| self.content_of(*shard))).await?;
-        let mut content = ShardContent::default();
-        let mut lanes: BTreeMap<u32, i64> = BTreeMap::new();
-        for one in read {
-            for (lane, due) in one.lanes {
-                let first = lanes.entry(lane).or_insert(due);
-                *first = (*first).min(due);
-            }
-            content.crashed.extend(one.crashed);
-            let expiries = [content.first_expiry, one.first_expiry];
-            content.first_expiry = expiries.into_iter().flatten().min();
-        }
-        content.lanes = lanes.into_iter().collect();
-        Ok(content)
-    }
-
-    async fn content_of(&self, shard: ShardId) -> RedisResult<ShardContent> {
-        self.heard.forget(shard);
-        self.empty_outbox(shard).await?;
-        let mut content = ShardContent::default();
-        for lane in self.lanes_in(shard).await? {
-            let key = self.names.lane(shard, lane);
-            let asked = words(&[b"ZRANGE", key.as_bytes(), b"0", b"0", b"WITHSCORES"]);
-            if let Some((_, due)) = pairs(self.link.ask(&asked).await?)?.first() {
-                content.lanes.push((lane, text_int(due)?));
-            }
-        }
-        let key = self.names.of(shard, "cr");
-        for (of, crashes) in pairs(self.link.ask(&words(&[b"HGETALL", key.as_bytes()])).await?)? {
-            content.crashed.push((id(&of)?, text_int(&crashes)? as u32));
-        }
-        let first = self.expiring_in(shard, 1).await?;
-        content.first_expiry = first.first().map(|(_, _, expires)| *expires);
-        Ok(content)
-    }
-
-    /// The lanes of a shard that have deliveries.
-    pub(super) async fn lanes_in(&self, shard: ShardId) -> RedisResult<Vec<u32>> {
-        let key = self.names.of(shard, "ls");
-        let found = list(self.link.ask(&words(&[b"SMEMBERS", key.as_bytes()])).await?)?;
-        let number = |bytes: Vec<u8>| text_int(&bytes).map(|number| number as u32);
-        found.into_iter().filter_map(bytes).map(number).collect()
-    }
-
-    async fn read_notes(&self, shards: &[HeldShard]) -> RedisResult<Vec<QueueNote>> {
-        let read = |shard: ShardId| async move {
-            let Some(heard) = self.heard.worth_asking(shard) else { return Ok(Vec::new()) };
-            let key = self.names.of(shard, "n");
-            let asked = words(&[b"LRANGE", key.as_bytes(), b"0", NOTES_AT_ONCE]);
-            let found = list(self.link.ask_for(Patience::None, &asked).await?)?;
-            if found.is_empty() {
-                self.heard.found_empty(shard, heard);
-            }
-            found.into_iter().filter_map(bytes).map(|value| note(&value)).collect::<RedisResult<Vec<_>>>()
-        };
-        let notes = try_join_all(shards.iter().map(|held| read(held.shard))).await?;
-        Ok(notes.into_iter().flatten().collect())
-    }
-
-    async fn confirm_notes(&self, shards: &[HeldShard], notes: &[QueueNote]) -> RedisResult<()> {
-        let mut last: BTreeMap<ShardId, i64> = BTreeMap::new();
-        for note in notes {
-            if let Some(entry) = note.entries.first() {
-                let number = last.entry(shard_of(entry.id)).or_default();
-                *number = (*number).max(note.number);
-            }
-        }
-        let confirm = |(shard, number): (ShardId, i64)| async move {
-            let held = shards.iter().find(|held| held.shard == shard);
-            let Some(held) = held else { return Ok(()) };
-            let keys = ["h", "n"].map(|name| self.names.of(shard, name));
-            let (nonce, number) = (held.nonce.to_string(), number.to_string());
-            let arguments = [nonce.as_bytes(), number.as_bytes()];
-            self.link.call(Patience::Short, &CONFIRM, &keys, &arguments).await.map(drop)
-        };
-        try_join_all(last.into_iter().map(confirm)).await.map(drop)
-    }
-
-    async fn due_entries(
-        &self,
-        shards: &[ShardId],
-        lane: u32,
-        (due, after): LanePlace,
-        limit: usize,
-    ) -> RedisResult<Vec<QueueEntry>> {
-        let read = |shard: ShardId| async move {
-            let key = [self.names.lane(shard, lane)];
-            let (due, limit) = (due.to_string(), limit.to_string());
-            let arguments = [due.as_bytes(), &after.to_be_bytes(), limit.as_bytes()];
-            pairs(self.link.call(Patience::Short, &DUE, &key, &arguments).await?)
-        };
-        let found = try_join_all(shards.iter().map(|shard| read(*shard))).await?;
-        let mut entries = Vec::new();
-        for (of, due) in found.into_iter().flatten() {
-            entries.push(QueueEntry { id: id(&of)?, lane, due: text_int(&due)?, expires: i64::MAX });
-        }
-        entries.sort_unstable_by_key(|entry| (entry.due, entry.id));
-        entries.truncate(limit);
-        Ok(entries)
-    }
-
-    /// The first to expire: id, lane and expiry.
-    async fn expiring_in(&self, shard: ShardId, limit: usize) -> RedisResult<Vec<(u128, u32, i64)>> {
-        let (key, last) = (self.names.of(shard, "x"), (limit.max(1) - 1).to_string());
-        let asked = words(&[b"ZRANGE", key.as_bytes(), b"0", last.as_bytes(), b"WITHSCORES"]);
-        let read = |(member, expires): &(Vec<u8>, Vec<u8>)| {
-            let mut from = ByteReader(member);
-            Ok((from.id()?, from.small()?, text_int(expires)?))
-        };
-        pairs(self.link.ask(&asked).await?)?.iter().map(read).collect()
-    }
-
-    async fn expiring_entries(&self, shards: &[ShardId], limit: usize) -> RedisResult<Vec<QueueEntry>> {
-        let read = |shard: ShardId| self.expiring_in(shard, limit);
-        let found = try_join_all(shards.iter().map(|shard| read(*shard))).await?;
-        let mut first: Vec<_> = found.into_iter().flatten().collect();
-        first.sort_unstable_by_key(|(id, _, expires)| (*expires, *id));
-        first.truncate(limit);
-        let due = |(id, lane, expires): (u128, u32, i64)| async move {
-            let key = self.names.lane(shard_of(id), lane);
-            let asked = words(&[b"ZSCORE", key.as_bytes(), &id.to_be_bytes()]);
-            let due = bytes(self.link.ask(&asked).await?);
-            let due = due.map(|due| text_int(&due)).transpose()?;
-            Ok::<_, RedisFailure>(due.map(|due| QueueEntry { id, lane, due, expires }))
-        };
-        let entries = try_join_all(first.into_iter().map(due)).await?;
-        Ok(entries.into_iter().flatten().collect())
     }
 
     /// Asks for the turn of a suspect, or ends it. Answers when the turn of another one ends.
@@ -493,7 +363,12 @@ impl ShardEngine for RedisShared {
         Ok(self.beat(node, number).await?)
     }
 
-    async fn take(&self, node: &str, number: i64, shards: &[ShardId]) -> StoreResult<Vec<HeldShard>> {
+    async fn take(
+        &self,
+        node: &str,
+        number: i64,
+        shards: &[ShardId],
+    ) -> StoreResult<Vec<HeldShard>> {
         Ok(self.take_shards(node, number, shards).await?)
     }
 
@@ -530,7 +405,13 @@ impl ShardEngine for RedisShared {
         Ok(self.confirm_notes(shards, notes).await?)
     }
 
-    async fn due(&self, shards: &[ShardId], lane: u32, after: LanePlace, limit: usize) -> StoreResult<Vec<QueueEntry>> {
+    async fn due(
+        &self,
+        shards: &[ShardId],
+        lane: u32,
+        after: LanePlace,
+        limit: usize,
+    ) -> StoreResult<Vec<QueueEntry>> {
         Ok(self.due_entries(shards, lane, after, limit).await?)
     }
 

@@ -102,7 +102,8 @@ impl RedisShared {
         let (home, shard) = (shard_of(new.id.0), shard_of_address(&new.hash));
         if home != shard {
             // Its id leads to another shard, which knows where it is.
-            let (key, field) = (self.names.of(home, "al"), super::names::address_field(&new.tenant, &new.hash));
+            let (key, field) =
+                (self.names.of(home, "al"), super::names::address_field(&new.tenant, &new.hash));
             let set: [&[u8]; 4] = [b"HSET", key.as_bytes(), &new.id.0.to_be_bytes(), &field];
             self.link.ask(&super::link::words(&set)).await?;
         }
@@ -135,7 +136,8 @@ impl RedisShared {
 
     async fn import_delivery(&self, new: &StoredDeliveryRecord) -> RedisResult<()> {
         let shared = self.shared_message(new.message.0).await?;
-        let shared = shared.ok_or_else(|| RedisFailure::damaged("a delivery without its message"))?;
+        let shared =
+            shared.ok_or_else(|| RedisFailure::damaged("a delivery without its message"))?;
         let lanes = self.lane_numbers(std::slice::from_ref(&new.lane)).await?;
         let row = imported_row(new, lanes.first().copied().unwrap_or_default(), &shared);
         self.add_to_message(new, &shared).await?;
@@ -168,7 +170,11 @@ impl RedisShared {
         }
         if row.mark.crashes > 0 {
             let crashed = all.key(self.names.of(shard, "cr"));
-            change.run("HSET", crashed, &[&row.id.to_be_bytes(), row.mark.crashes.to_string().as_bytes()]);
+            change.run(
+                "HSET",
+                crashed,
+                &[&row.id.to_be_bytes(), row.mark.crashes.to_string().as_bytes()],
+            );
         }
         change.count(self, &mut all, &counts);
         let field = outbox_field(new.message.0, place_in_message(new.message.0, row.id));
@@ -180,7 +186,11 @@ impl RedisShared {
     }
 
     /// The message gets to know the delivery; the only one brings the body.
-    async fn add_to_message(&self, new: &StoredDeliveryRecord, known: &SharedMessage) -> RedisResult<()> {
+    async fn add_to_message(
+        &self,
+        new: &StoredDeliveryRecord,
+        known: &SharedMessage,
+    ) -> RedisResult<()> {
         let shard = shard_of(new.message.0);
         let name = self.names.message(shard, new.message.0);
         for _ in 0..super::leasing::TRIES {
@@ -194,10 +204,18 @@ impl RedisShared {
             let mut all = ShardChanges::new(self, shard);
             let key = all.key(name.clone());
             let mut change = ShardChange::default();
-            change.if_field(key, b"record", Some(&before)).run("HSET", key, &[b"record", &shared.record()]);
+            change.if_field(key, b"record", Some(&before)).run(
+                "HSET",
+                key,
+                &[b"record", &shared.record()],
+            );
             if let Some(body) = new.body.as_deref().filter(|_| known.count == 1) {
                 let length = body.len().to_string();
-                change.run("HSET", key, &[b"content", body.as_bytes(), b"bytes", length.as_bytes()]);
+                change.run(
+                    "HSET",
+                    key,
+                    &[b"content", body.as_bytes(), b"bytes", length.as_bytes()],
+                );
             }
             all.push(change);
             if self.apply(all).await?.first() == Some(&super::changes::ChangeResult::Written) {

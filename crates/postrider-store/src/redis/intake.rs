@@ -10,7 +10,7 @@ use postrider_core::{DeliveryId, LaneKey, MessageId, TenantId, Timestamp};
 use tokio::sync::{mpsc, oneshot};
 
 use super::RedisStore;
-use super::accept_plan::{PlannedDelivery, PlannedMessage, put_call};
+use super::accept_plan::{PlannedAccept, PlannedDelivery, put_call};
 use super::failure::{RedisFailure, RedisResult};
 use super::keys::{AskedKey, StoredDedupKey};
 use super::link::words;
@@ -56,10 +56,13 @@ impl Intake for RedisStore {
         let mut answers = Vec::with_capacity(keys.len());
         for (key, stored) in keys.iter().zip(known) {
             // A key that is reserved, but whose message is not written, is free to its owner.
-            answers.push(match stored.filter(|stored| stored.sealed || stored.fingerprint != key.fingerprint) {
-                Some(stored) => Some(self.shared.repeated(key, &stored).await?),
-                None => self.shared.unsealed_repeat(key, stored).await?,
-            });
+            answers.push(
+                match stored.filter(|stored| stored.sealed || stored.fingerprint != key.fingerprint)
+                {
+                    Some(stored) => Some(self.shared.repeated(key, &stored).await?),
+                    None => self.shared.unsealed_repeat(key, stored).await?,
+                },
+            );
         }
         Ok(answers)
     }
@@ -121,7 +124,10 @@ impl WrittenMessages {
 }
 
 impl RedisShared {
-    async fn accept(&self, messages: Vec<NewMessage>) -> (Vec<StoreResult<Admission>>, WrittenMessages) {
+    async fn accept(
+        &self,
+        messages: Vec<NewMessage>,
+    ) -> (Vec<StoreResult<Admission>>, WrittenMessages) {
         let count = messages.len();
         match self.try_to_accept(messages).await {
             Ok(answers) => answers,
@@ -205,11 +211,12 @@ impl RedisShared {
                 }
             }
         }
-        let is_new = |place: &usize| answers[*place].is_none() && !repeats.iter().any(|(r, _)| r == place);
+        let is_new =
+            |place: &usize| answers[*place].is_none() && !repeats.iter().any(|(r, _)| r == place);
         let new: Vec<_> = (0..messages.len()).filter(is_new).collect();
         let planned: Vec<_> = new
             .iter()
-            .map(|place| PlannedMessage::new(&messages[*place], ids[*place], &lanes, now))
+            .map(|place| PlannedAccept::new(&messages[*place], ids[*place], &lanes, now))
             .collect();
         self.write(&planned).await?;
         written.shared.extend(planned.iter().filter(|m| m.shared.is_some()).map(|m| m.id.0));
@@ -222,7 +229,9 @@ impl RedisShared {
             }));
         }
         for (place, first) in repeats {
-            answers[place] = answers[first].clone().map(|answer| repeat(answer, &messages[first], &messages[place]));
+            answers[place] = answers[first]
+                .clone()
+                .map(|answer| repeat(answer, &messages[first], &messages[place]));
         }
         let unanswered = || Err(StoreError::from(RedisFailure::damaged("a message has no answer")));
         let answers = answers.into_iter().map(|answer| answer.unwrap_or_else(unanswered));
@@ -241,11 +250,12 @@ impl RedisShared {
     }
 
     /// Writes messages: those that several deliveries share first, then the deliveries, one call for each shard.
-    async fn write(&self, messages: &[PlannedMessage]) -> RedisResult<()> {
+    async fn write(&self, messages: &[PlannedAccept]) -> RedisResult<()> {
         let shared = messages.iter().filter_map(|message| message.shared.as_ref());
         let now = self.clock.now();
         try_join_all(shared.map(|shared| self.put_message(shared, None, Some(now)))).await?;
-        let mut by_shard: BTreeMap<ShardId, Vec<(&PlannedMessage, &PlannedDelivery)>> = BTreeMap::new();
+        let mut by_shard: BTreeMap<ShardId, Vec<(&PlannedAccept, &PlannedDelivery)>> =
+            BTreeMap::new();
         for message in messages {
             for delivery in &message.deliveries {
                 by_shard.entry(shard_of(delivery.id)).or_default().push((message, delivery));
@@ -286,11 +296,18 @@ fn expires_at(new: &NewMessage, now: Timestamp) -> Timestamp {
 }
 
 /// The answer to a message whose key an earlier one of the batch has, too.
-fn repeat(first: StoreResult<Admission>, before: &NewMessage, again: &NewMessage) -> StoreResult<Admission> {
+fn repeat(
+    first: StoreResult<Admission>,
+    before: &NewMessage,
+    again: &NewMessage,
+) -> StoreResult<Admission> {
     let fingerprint = |new: &NewMessage| new.dedup.as_ref().map(|dedup| dedup.fingerprint);
     let is_same = fingerprint(before) == fingerprint(again);
     Ok(match first? {
-        Admission::Accepted { message, deliveries } | Admission::Duplicate { message, deliveries } if is_same => {
+        Admission::Accepted { message, deliveries }
+        | Admission::Duplicate { message, deliveries }
+            if is_same =>
+        {
             Admission::Duplicate { message, deliveries }
         }
         Admission::Accepted { message, .. }

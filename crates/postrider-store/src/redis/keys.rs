@@ -64,7 +64,10 @@ pub(super) struct AskedKey {
 
 impl RedisShared {
     /// For each key what is stored under it; `None` if it is new, and now written if it had a value.
-    pub(super) async fn reserve(&self, asked: &[AskedKey]) -> RedisResult<Vec<Option<StoredDedupKey>>> {
+    pub(super) async fn reserve(
+        &self,
+        asked: &[AskedKey],
+    ) -> RedisResult<Vec<Option<StoredDedupKey>>> {
         let mut by_shard: BTreeMap<ShardId, Vec<usize>> = BTreeMap::new();
         for (place, each) in asked.iter().enumerate() {
             by_shard.entry(shard_of_key(&each.key)).or_default().push(place);
@@ -121,12 +124,19 @@ impl RedisShared {
             let answers = list(answer)?;
             // Another node uses periods that are not known here: they are named, and asked for again.
             if answers.first().is_some_and(|first| !matches!(first, Value::Array(_))) {
-                more = answers.into_iter().filter_map(bytes).map(|b| text_int(&b)).collect::<RedisResult<_>>()?;
+                more = answers
+                    .into_iter()
+                    .filter_map(bytes)
+                    .map(|b| text_int(&b))
+                    .collect::<RedisResult<_>>()?;
                 continue;
             }
             let read = |answer: Value| {
                 let value = list(answer)?.into_iter().next().and_then(bytes);
-                value.filter(|value| !value.is_empty()).map(|v| StoredDedupKey::decode(&v)).transpose()
+                value
+                    .filter(|value| !value.is_empty())
+                    .map(|v| StoredDedupKey::decode(&v))
+                    .transpose()
             };
             return answers.into_iter().map(read).collect();
         }
@@ -156,7 +166,11 @@ impl RedisShared {
     }
 
     /// What a stored key means for a message with this key.
-    pub(super) async fn repeated(&self, key: &DedupKey, stored: &StoredDedupKey) -> RedisResult<Admission> {
+    pub(super) async fn repeated(
+        &self,
+        key: &DedupKey,
+        stored: &StoredDedupKey,
+    ) -> RedisResult<Admission> {
         let message = stored.message;
         if stored.fingerprint != key.fingerprint {
             return Ok(Admission::Conflict { message });
@@ -168,7 +182,8 @@ impl RedisShared {
     /// Drops the periods that are over.
     pub(super) async fn prune_keys(&self, over_by: Timestamp) -> RedisResult<()> {
         let last = (over_by.0.div_euclid(KEYS_MS) - 1).to_string();
-        let answers = self.of_each_shard("ZRANGEBYSCORE", "kb", &[b"-inf", last.as_bytes()]).await?;
+        let answers =
+            self.of_each_shard("ZRANGEBYSCORE", "kb", &[b"-inf", last.as_bytes()]).await?;
         for (shard, answer) in (0..).zip(answers) {
             for period in list(answer)?.into_iter().filter_map(bytes) {
                 let period = text_int(&period)?;

@@ -14,7 +14,7 @@ use super::shared::RedisShared;
 
 /// The lanes that this node knows.
 #[derive(Default)]
-pub(super) struct LaneNumbers(Mutex<LaneMaps>);
+pub(super) struct RedisLanes(Mutex<LaneMaps>);
 
 #[derive(Default)]
 struct LaneMaps {
@@ -40,7 +40,7 @@ fn key(name: &str) -> RedisResult<LaneKey> {
     })
 }
 
-impl LaneNumbers {
+impl RedisLanes {
     fn maps(&self) -> MutexGuard<'_, LaneMaps> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -27,7 +27,9 @@ pub(super) async fn set_up(link: &RedisLink) -> RedisResult<()> {
     let set = words(&[b"SETNX", key(link).as_bytes(), layout.as_bytes()]);
     int(&link.ask(&set).await?)?;
     match found(link).await? {
-        Some(found) if found > LAYOUT => Err(StoreError::NewerLayout { found, known: LAYOUT }.into()),
+        Some(found) if found > LAYOUT => {
+            Err(StoreError::NewerLayout { found, known: LAYOUT }.into())
+        }
         _ => Ok(()),
     }
 }

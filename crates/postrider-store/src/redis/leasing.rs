@@ -21,7 +21,10 @@ use crate::sharded::{HeldShard, LeaseOrder, LeasedRow, shard_of};
 pub(super) const TRIES: usize = 20;
 
 impl RedisShared {
-    pub(super) async fn write_lease(&self, order: &LeaseOrder) -> RedisResult<Option<Vec<LeasedRow>>> {
+    pub(super) async fn write_lease(
+        &self,
+        order: &LeaseOrder,
+    ) -> RedisResult<Option<Vec<LeasedRow>>> {
         let lease = |held: &HeldShard| self.lease_in(order, *held);
         let leased = try_join_all(order.shards.iter().map(lease)).await?;
         let Some(rows) = leased.into_iter().collect::<Option<Vec<_>>>() else { return Ok(None) };
@@ -29,7 +32,11 @@ impl RedisShared {
         self.leased_rows(rows).await.map(Some)
     }
 
-    async fn lease_in(&self, order: &LeaseOrder, held: HeldShard) -> RedisResult<Option<Vec<(u128, Vec<u8>)>>> {
+    async fn lease_in(
+        &self,
+        order: &LeaseOrder,
+        held: HeldShard,
+    ) -> RedisResult<Option<Vec<(u128, Vec<u8>)>>> {
         let shard = held.shard;
         let mut minutes: BTreeMap<i64, Vec<u128>> = BTreeMap::new();
         for id in order.ids.iter().filter(|id| shard_of(**id) == shard) {
@@ -101,11 +108,16 @@ impl RedisShared {
                 lane.map(|lane| row.lone_message(&lane)).transpose()?.map(Arc::new)
             }
         };
-        let message = message.ok_or_else(|| RedisFailure::damaged("a delivery without its message"))?;
+        let message =
+            message.ok_or_else(|| RedisFailure::damaged("a delivery without its message"))?;
         row.leased(message, marks.gone, marks.strikes)
     }
 
-    pub(super) async fn start_attempts(&self, shards: &[HeldShard], started: &[u128]) -> RedisResult<Vec<u128>> {
+    pub(super) async fn start_attempts(
+        &self,
+        shards: &[HeldShard],
+        started: &[u128],
+    ) -> RedisResult<Vec<u128>> {
         let start = |held: HeldShard| async move {
             let ours = started.iter().copied().filter(|id| shard_of(*id) == held.shard);
             self.start_in(held, ours.collect()).await
@@ -117,7 +129,7 @@ impl RedisShared {
     async fn start_in(&self, held: HeldShard, mut ids: Vec<u128>) -> RedisResult<Vec<u128>> {
         let mut started = Vec::new();
         for _ in 0..TRIES {
-            let mut changes = ShardChanges::new(self, held.shard).as_holder(held.nonce);
+            let mut changes = ShardChanges::new(self, held.shard).by_holder(held.nonce);
             let mut changed = Vec::new();
             for id in ids {
                 let Some(bytes) = self.row_bytes(RowPlace::Queue, id).await? else { continue };
@@ -129,7 +141,11 @@ impl RedisShared {
                 let key = changes.key(self.names.rows(held.shard, RowPlace::Queue, minute(id)));
                 let mut change = ShardChange::default();
                 let field = id.to_be_bytes();
-                change.if_field(key, &field, Some(&bytes)).run("HSET", key, &[&field, &row.encode()]);
+                change.if_field(key, &field, Some(&bytes)).run(
+                    "HSET",
+                    key,
+                    &[&field, &row.encode()],
+                );
                 changes.push(change);
                 changed.push(id);
             }

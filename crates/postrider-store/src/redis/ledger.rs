@@ -6,7 +6,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use futures_util::future::try_join_all;
 use postrider_core::ports::store::*;
-use postrider_core::{Delivery, DeliveryId, LaneId, LaneKey, Message, MessageId, State, TenantId, Timestamp};
+use postrider_core::{
+    Delivery, DeliveryId, LaneId, LaneKey, Message, MessageId, State, TenantId, Timestamp,
+};
 
 use super::RedisStore;
 use super::failure::{RedisFailure, RedisResult};
@@ -22,16 +24,28 @@ use crate::view;
 
 #[async_trait]
 impl Ledger for RedisStore {
-    async fn message(&self, tenant: Option<&TenantId>, id: MessageId) -> StoreResult<Option<MessageView>> {
+    async fn message(
+        &self,
+        tenant: Option<&TenantId>,
+        id: MessageId,
+    ) -> StoreResult<Option<MessageView>> {
         Ok(self.shared.message_view(tenant, id).await?)
     }
 
-    async fn content(&self, tenant: Option<&TenantId>, id: MessageId) -> StoreResult<Option<Arc<str>>> {
+    async fn content(
+        &self,
+        tenant: Option<&TenantId>,
+        id: MessageId,
+    ) -> StoreResult<Option<Arc<str>>> {
         let found = self.shared.found_message(tenant, id).await?;
         Ok(found.filter(|found| found.has_content).map(|found| found.message.content))
     }
 
-    async fn delivery(&self, tenant: Option<&TenantId>, id: DeliveryId) -> StoreResult<Option<Delivery>> {
+    async fn delivery(
+        &self,
+        tenant: Option<&TenantId>,
+        id: DeliveryId,
+    ) -> StoreResult<Option<Delivery>> {
         let Some((_, row)) = self.shared.find_row(id.0).await? else { return Ok(None) };
         if tenant.is_some_and(|tenant| *tenant != row.fixed.tenant) {
             return Ok(None);
@@ -43,11 +57,19 @@ impl Ledger for RedisStore {
         Ok(self.shared.page(&filter, false).await?)
     }
 
-    async fn dead_letters(&self, filter: DeliveryFilter) -> StoreResult<Page<Delivery, DeliveryId>> {
+    async fn dead_letters(
+        &self,
+        filter: DeliveryFilter,
+    ) -> StoreResult<Page<Delivery, DeliveryId>> {
         Ok(self.shared.page(&filter, true).await?)
     }
 
-    async fn replay(&self, tenant: Option<&TenantId>, which: Selection, how: Replay) -> StoreResult<u64> {
+    async fn replay(
+        &self,
+        tenant: Option<&TenantId>,
+        which: Selection,
+        how: Replay,
+    ) -> StoreResult<u64> {
         let chosen = self.shared.choose(tenant, which, true).await?;
         Ok(self.shared.replay(&chosen, &how).await?)
     }
@@ -57,7 +79,11 @@ impl Ledger for RedisStore {
         Ok(self.shared.discard(&chosen).await?)
     }
 
-    async fn cancel(&self, tenant: Option<&TenantId>, id: MessageId) -> StoreResult<Option<CancelResult>> {
+    async fn cancel(
+        &self,
+        tenant: Option<&TenantId>,
+        id: MessageId,
+    ) -> StoreResult<Option<CancelResult>> {
         Ok(self.shared.cancel(tenant, id).await?)
     }
 
@@ -218,7 +244,8 @@ impl RedisShared {
                 let key = self.names.lane(shard, lane);
                 let count = int(&self.link.ask(&words(&[b"ZCARD", key.as_bytes()])).await?)? as u64;
                 let last = in_flight.to_string();
-                let asked = words(&[b"ZRANGE", key.as_bytes(), b"0", last.as_bytes(), b"WITHSCORES"]);
+                let asked =
+                    words(&[b"ZRANGE", key.as_bytes(), b"0", last.as_bytes(), b"WITHSCORES"]);
                 let mut due = None;
                 for (member, at) in pairs(self.link.ask(&asked).await?)? {
                     if !leased_ids.contains(&super::pack::id(&member)?) {

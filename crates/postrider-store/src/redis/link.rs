@@ -1,5 +1,5 @@
-//! The way to the servers: one connection that all callers share, or one to each master of a cluster. What failed because
-//! a connection was lost or a slot moved is asked again; every script can be repeated.
+//! The way to the servers: one connection that all callers share, or one to each master of a cluster. What failed
+//! because a connection was lost or a slot moved is asked again; every script can be repeated.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -147,7 +147,9 @@ impl RedisLink {
             true => Ok(()),
             // It is written on the master. A repeat finds it there, and waits again.
             false => Err(RedisFailure::Store(StoreError::Io {
-                what: format!("Redis: {reached} of {wanted} replicas have the write (see replicas of the store's URL)"),
+                what: format!(
+                    "Redis: {reached} of {wanted} replicas have the write (see replicas of the store's URL)"
+                ),
                 cause: None,
             })),
         }
@@ -320,7 +322,10 @@ impl RedisLink {
             }
         }
         Err(last.unwrap_or_else(|| {
-            RedisFailure::Connect(format!("no Sentinel of {} knows the master", self.options.shown()), None)
+            RedisFailure::Connect(
+                format!("no Sentinel of {} knows the master", self.options.shown()),
+                None,
+            )
         }))
     }
 
@@ -328,7 +333,10 @@ impl RedisLink {
         let what = format!("cannot connect to {}: {}", self.options.shown(), said(error));
         let code = error.code().map(str::to_owned);
         let is_refused_user = error.kind() == redis::ErrorKind::AuthenticationFailed;
-        RedisFailure::Connect(what, code.or_else(|| is_refused_user.then(|| "WRONGPASS".to_owned())))
+        RedisFailure::Connect(
+            what,
+            code.or_else(|| is_refused_user.then(|| "WRONGPASS".to_owned())),
+        )
     }
 }
 

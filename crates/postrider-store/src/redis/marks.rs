@@ -169,7 +169,9 @@ impl RedisShared {
             }
             Ok::<_, RedisFailure>(found)
         };
-        for (place, found) in try_join_all(by_shard.into_iter().map(read)).await?.into_iter().flatten() {
+        for (place, found) in
+            try_join_all(by_shard.into_iter().map(read)).await?.into_iter().flatten()
+        {
             marks[place] = found;
         }
         Ok(marks)
@@ -185,7 +187,11 @@ impl RedisShared {
     ) -> RedisResult<(KnownAddress, KnownAddress)> {
         let (shard, field) = (shard_of_address(&hash), address_field(tenant, &hash));
         for _ in 0..TRIES {
-            let (ga, st, ad) = (self.names.of(shard, "ga"), self.names.of(shard, "st"), self.names.of(shard, "ad"));
+            let (ga, st, ad) = (
+                self.names.of(shard, "ga"),
+                self.names.of(shard, "st"),
+                self.names.of(shard, "ad"),
+            );
             let get = |key: &str| words(&[b"HGET", key.as_bytes(), &field]);
             let gone = bytes(self.link.ask(&get(&ga)).await?);
             let struck = bytes(self.link.ask(&get(&st)).await?);
@@ -222,7 +228,13 @@ impl RedisShared {
         Err(RedisFailure::Busy)
     }
 
-    fn write_marks(&self, one: &mut ShardChange, all: &mut ShardChanges, field: &[u8], marks: &AddressMarks) {
+    fn write_marks(
+        &self,
+        one: &mut ShardChange,
+        all: &mut ShardChanges,
+        field: &[u8],
+        marks: &AddressMarks,
+    ) {
         let names = ["ga", "st", "si"].map(|name| self.names.of(all.shard, name));
         let [ga, st, si] = names.map(|name| all.key(name));
         match marks.gone {
@@ -272,7 +284,11 @@ impl RedisShared {
     }
 
     /// Deletes the strikes of an address. False if there were none.
-    pub(super) async fn forgive_address(&self, tenant: &TenantId, hash: AddressHash) -> RedisResult<bool> {
+    pub(super) async fn forgive_address(
+        &self,
+        tenant: &TenantId,
+        hash: AddressHash,
+    ) -> RedisResult<bool> {
         let shard = shard_of_address(&hash);
         let (key, field) = (self.names.of(shard, "st"), address_field(tenant, &hash));
         let asked = words(&[b"HGET", key.as_bytes(), &field]);

@@ -246,7 +246,10 @@ impl RedisShared {
     }
 
     /// Where a delivery is, and its row.
-    pub(super) async fn find_row(&self, delivery: u128) -> RedisResult<Option<(RowPlace, RedisRow)>> {
+    pub(super) async fn find_row(
+        &self,
+        delivery: u128,
+    ) -> RedisResult<Option<(RowPlace, RedisRow)>> {
         // Twice, because it may move from one place to the next between the questions.
         for _ in 0..2 {
             for place in RowPlace::ALL {
@@ -258,7 +261,11 @@ impl RedisShared {
         Ok(None)
     }
 
-    pub(super) async fn row_bytes(&self, place: RowPlace, delivery: u128) -> RedisResult<Option<Vec<u8>>> {
+    pub(super) async fn row_bytes(
+        &self,
+        place: RowPlace,
+        delivery: u128,
+    ) -> RedisResult<Option<Vec<u8>>> {
         let key = self.names.rows(shard_of(delivery), place, minute(delivery));
         let asked = words(&[b"HGET", key.as_bytes(), &delivery.to_be_bytes()]);
         Ok(bytes(self.link.ask(&asked).await?))
@@ -289,7 +296,12 @@ impl RedisShared {
     }
 
     /// The ids of shared messages of a shard.
-    pub(super) async fn message_ids(&self, shard: ShardId, after: u128, limit: usize) -> RedisResult<Vec<u128>> {
+    pub(super) async fn message_ids(
+        &self,
+        shard: ShardId,
+        after: u128,
+        limit: usize,
+    ) -> RedisResult<Vec<u128>> {
         let key = self.names.of(shard, "mi");
         let mut from = b"(".to_vec();
         from.extend_from_slice(&after.to_be_bytes());

@@ -1,6 +1,6 @@
 //! A store in Redis that several nodes share: one server, Sentinel or a cluster. The queue is split into shards, which
-//! workers hold ([`crate::sharded`]). All keys of a shard are in one slot, and scripts on the server make each change of a
-//! shard whole. This folder has the scripts and what is between shards.
+//! workers hold ([`crate::sharded`]). All keys of a shard are in one slot, and scripts on the server make each change
+//! of a shard whole. This folder has the scripts and what is between shards.
 
 mod accept_plan;
 mod changes;
@@ -30,6 +30,7 @@ mod row;
 mod scripts;
 mod settle;
 mod settle_one;
+mod shard_reads;
 mod shared;
 mod tally;
 mod transfer;
@@ -170,7 +171,9 @@ impl RedisShared {
             let name = self.names.common("shares");
             let asked = words(&[b"HGET", name.as_bytes(), limit.as_bytes()]);
             let known = pack::bytes(self.link.ask(&asked).await?);
-            let next = known.as_deref().and_then(|value| std::str::from_utf8(value).ok()?.split(' ').next()?.parse().ok());
+            let next = known
+                .as_deref()
+                .and_then(|value| std::str::from_utf8(value).ok()?.split(' ').next()?.parse().ok());
             let mut shared = SharedRate::at(next.unwrap_or(0.0));
             let slice = shared.grant(rate, want, now);
             let value = format!("{} {}", shared.next_us(), shared.idle_at(rate).0);

@@ -9,7 +9,9 @@ use postrider_core::ports::store::*;
 use postrider_core::{MessageId, State, TenantId, Timestamp};
 
 use super::RedisStore;
-use super::changes::{ChangeResult, ShardChange, ShardChanges, needs_value, outbox_field};
+use super::changes::{
+    ChangeResult, OutboxEntry, ShardChange, ShardChanges, needs_value, outbox_field,
+};
 use super::failure::{RedisFailure, RedisResult};
 use super::leasing::TRIES;
 use super::messages::{NEEDS_FINAL, NEEDS_PENDING};
@@ -84,7 +86,7 @@ impl RedisShared {
         plan: &impl Fn(&RedisRow) -> Option<PlannedMove>,
         done: &mut Vec<(u128, ChangeResult)>,
     ) -> RedisResult<Vec<u128>> {
-        let mut all = ShardChanges::new(self, shard).as_act();
+        let mut all = ShardChanges::new(self, shard).by_operator();
         let mut planned = Vec::new();
         for id in ids {
             let Some(before) = self.row_bytes(from, *id).await? else { continue };
@@ -118,7 +120,7 @@ impl RedisShared {
         old: &RedisRow,
         before: &[u8],
         to: &PlannedMove,
-    ) -> (ShardChange, CountChanges, Option<(Vec<u8>, Vec<u8>)>) {
+    ) -> (ShardChange, CountChanges, Option<OutboxEntry>) {
         let (mut change, mut counts) = (ShardChange::default(), CountChanges::default());
         let field = old.id.to_be_bytes();
         let key = all.key(self.names.rows(all.shard, to.from, minute(old.id)));
@@ -174,13 +176,15 @@ impl RedisShared {
         let pending: Vec<_> = pending.map(|(_, row)| row.id).collect();
         let plan = |old: &RedisRow| {
             let progress = StoredProgress { state: State::Cancelled, changed: now, ..old.progress };
-            let new = RedisRow { progress, moves: old.moves + 1, free_batch: 0, ..old.clone() }.erased();
+            let new =
+                RedisRow { progress, moves: old.moves + 1, free_batch: 0, ..old.clone() }.erased();
             let needs = Some(NEEDS_FINAL);
             let (from, to) = (RowPlace::Queue, RowPlace::Ledger);
             Some(PlannedMove { new, from, to, needs, leaves_dead: false })
         };
         let done = self.move_rows(&pending, RowPlace::Queue, plan).await?;
-        let count = |of: ChangeResult| done.iter().filter(|(_, result)| *result == of).count() as u64;
+        let count =
+            |of: ChangeResult| done.iter().filter(|(_, result)| *result == of).count() as u64;
         let (cancelled, in_flight) = (count(ChangeResult::Written), count(ChangeResult::Leased));
         let already_final = found.rows.len() as u64 - cancelled - in_flight;
         Ok(Some(CancelResult { cancelled, in_flight, already_final }))
@@ -232,7 +236,8 @@ impl RedisShared {
         let retry = how.retry.as_ref().map(serde_json::to_string).transpose();
         let retry = retry.map_err(|_| RedisFailure::damaged("a retry policy"))?;
         let ttls = self.ttls(chosen).await?;
-        let places: BTreeMap<_, _> = chosen.iter().zip(0..).map(|(id, place)| (*id, place)).collect();
+        let places: BTreeMap<_, _> =
+            chosen.iter().zip(0..).map(|(id, place)| (*id, place)).collect();
         let plan = |old: &RedisRow| {
             let place = places.get(&old.id).copied().unwrap_or(0);
             let due = paced(now, place, how.rate_per_s);
@@ -282,7 +287,8 @@ impl RedisShared {
         chosen: &[u128],
         change: impl Fn(u64, &StoredProgress) -> Option<StoredProgress>,
     ) -> RedisResult<u64> {
-        let places: BTreeMap<_, _> = chosen.iter().zip(0..).map(|(id, place)| (*id, place)).collect();
+        let places: BTreeMap<_, _> =
+            chosen.iter().zip(0..).map(|(id, place)| (*id, place)).collect();
         let plan = |old: &RedisRow| {
             let place = places.get(&old.id).copied().unwrap_or(0);
             let new = RedisRow { progress: change(place, &old.progress)?, ..old.clone() };

@@ -86,7 +86,11 @@ impl RedisOptions {
             _ => return Err(unreadable()),
         };
         let mut options = Self {
-            hosts: hosts.split(',').map(|host| host_and_port(host, port)).collect::<Option<_>>().ok_or_else(unreadable)?,
+            hosts: hosts
+                .split(',')
+                .map(|host| host_and_port(host, port))
+                .collect::<Option<_>>()
+                .ok_or_else(unreadable)?,
             user,
             password,
             database: 0,
@@ -98,9 +102,12 @@ impl RedisOptions {
             kind,
         };
         if options.kind == RedisKind::Single {
-            options.database = if path.is_empty() { 0 } else { path.parse().map_err(|_| unreadable())? };
+            options.database =
+                if path.is_empty() { 0 } else { path.parse().map_err(|_| unreadable())? };
             if options.hosts.len() > 1 {
-                return Err(unusable("the store's URL: expected one server; a cluster is redis+cluster://"));
+                return Err(unusable(
+                    "the store's URL: expected one server; a cluster is redis+cluster://",
+                ));
             }
         }
         if options.kind == RedisKind::Cluster && !path.is_empty() && path != "0" {
@@ -149,7 +156,8 @@ impl RedisOptions {
 
     /// The servers and the prefix, without user and password.
     pub fn shown(&self) -> String {
-        let hosts: Vec<_> = self.hosts.iter().map(|(host, port)| format!("{host}:{port}")).collect();
+        let hosts: Vec<_> =
+            self.hosts.iter().map(|(host, port)| format!("{host}:{port}")).collect();
         let hosts = hosts.join(",");
         let of = match &self.kind {
             RedisKind::Single => format!("{hosts}/{}", self.database),
@@ -210,7 +218,8 @@ fn decoded(text: &str) -> StoreResult<Option<String>> {
         bytes.push(byte.ok_or_else(|| unusable(&format!("the store's URL: {EXPECTED}")))?);
         rest = rest.get(2..).unwrap_or_default();
     }
-    let text = String::from_utf8(bytes).map_err(|_| unusable(&format!("the store's URL: {EXPECTED}")))?;
+    let text =
+        String::from_utf8(bytes).map_err(|_| unusable(&format!("the store's URL: {EXPECTED}")))?;
     Ok(Some(text).filter(|text| !text.is_empty()))
 }
 

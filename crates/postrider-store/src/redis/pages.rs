@@ -42,7 +42,10 @@ impl IdBounds {
     fn new(filter: &DeliveryFilter, cursor: Option<DeliveryId>) -> Self {
         let at = |at: Timestamp| from_order_key(order_key_at(at), 0);
         let until = filter.until.map_or(u128::MAX, at);
-        Self { from: filter.since.map_or(0, at), below: until.min(cursor.map_or(u128::MAX, |id| id.0)) }
+        Self {
+            from: filter.since.map_or(0, at),
+            below: until.min(cursor.map_or(u128::MAX, |id| id.0)),
+        }
     }
 
     fn contains(&self, id: u128) -> bool {
@@ -69,7 +72,12 @@ fn places(filter: &DeliveryFilter, dead: bool) -> Vec<RowPlace> {
 }
 
 impl RedisShared {
-    pub(super) async fn ids_of_minute(&self, shard: ShardId, place: RowPlace, minute: i64) -> RedisResult<Vec<u128>> {
+    pub(super) async fn ids_of_minute(
+        &self,
+        shard: ShardId,
+        place: RowPlace,
+        minute: i64,
+    ) -> RedisResult<Vec<u128>> {
         let key = self.names.rows(shard, place, minute);
         let found = list(self.link.ask(&words(&[b"HKEYS", key.as_bytes()])).await?)?;
         found.into_iter().filter_map(bytes).map(|field| id(&field)).collect()
@@ -99,7 +107,12 @@ impl RedisShared {
     }
 
     /// Minutes of a shard, oldest first.
-    pub(super) async fn minutes_upto(&self, shard: ShardId, place: RowPlace, last: i64) -> RedisResult<Vec<i64>> {
+    pub(super) async fn minutes_upto(
+        &self,
+        shard: ShardId,
+        place: RowPlace,
+        last: i64,
+    ) -> RedisResult<Vec<i64>> {
         let (key, last) = (self.names.minutes(shard, place), last.to_string());
         let asked = words(&[b"ZRANGEBYSCORE", key.as_bytes(), b"-inf", last.as_bytes()]);
         let found = byte_list(self.link.ask(&asked).await?)?;
@@ -137,8 +150,15 @@ impl RedisShared {
             let (first, last) = (first_text.as_bytes(), last_text.as_bytes());
             async move {
                 let key = self.names.minutes(shard, place);
-                let parts: [&[u8]; 7] =
-                    [b"ZREVRANGEBYSCORE", key.as_bytes(), last, first, b"LIMIT", b"0", MINUTES_AT_ONCE];
+                let parts: [&[u8]; 7] = [
+                    b"ZREVRANGEBYSCORE",
+                    key.as_bytes(),
+                    last,
+                    first,
+                    b"LIMIT",
+                    b"0",
+                    MINUTES_AT_ONCE,
+                ];
                 let found = byte_list(self.link.ask(&words(&parts)).await?)?;
                 let found = found.into_iter().flatten().map(|minute| text_int(&minute));
                 Ok::<_, RedisFailure>(((shard, place), found.collect::<RedisResult<Vec<_>>>()?))
@@ -176,8 +196,12 @@ impl RedisShared {
         let mut ends = LeaseEnds::default();
         loop {
             let (minutes, complete_from) = self.list_minutes(&places, bounds.minutes()).await?;
-            for (minute, at) in minutes.iter().rev().take_while(|(minute, _)| **minute >= complete_from) {
-                for (row, _) in self.newest_of_minute(*minute, at, &bounds, limit, &mut looked_at).await? {
+            for (minute, at) in
+                minutes.iter().rev().take_while(|(minute, _)| **minute >= complete_from)
+            {
+                for (row, _) in
+                    self.newest_of_minute(*minute, at, &bounds, limit, &mut looked_at).await?
+                {
                     bounds.below = row.id;
                     if let Some(found) = self.matching(filter, &row, &mut ends).await? {
                         items.push(found);
@@ -194,7 +218,9 @@ impl RedisShared {
             if complete_from <= first {
                 return Ok(view::page(items, limit, |delivery| delivery.id));
             }
-            bounds.below = bounds.below.min(from_order_key(order_key_at(Timestamp(complete_from * MINUTE_MS)), 0));
+            bounds.below = bounds
+                .below
+                .min(from_order_key(order_key_at(Timestamp(complete_from * MINUTE_MS)), 0));
         }
     }
 
@@ -227,7 +253,9 @@ impl RedisShared {
             }
             let read = |((shard, place), ids): (MinutePlace, Vec<u128>)| async move {
                 let rows = self.rows(shard, place, minute, &ids).await?;
-                Ok::<_, RedisFailure>(rows.into_iter().map(move |(row, _)| (row, place)).collect::<Vec<_>>())
+                Ok::<_, RedisFailure>(
+                    rows.into_iter().map(move |(row, _)| (row, place)).collect::<Vec<_>>(),
+                )
             };
             let read = try_join_all(by_place.into_iter().map(read)).await?;
             rows.extend(read.into_iter().flatten());
@@ -246,7 +274,9 @@ impl RedisShared {
         if filter.tenant.as_ref().is_some_and(|tenant| *tenant != row.fixed.tenant) {
             return Ok(None);
         }
-        if filter.recipient.is_some() && filter.recipient.as_deref() != row.fixed.recipient.as_deref() {
+        if filter.recipient.is_some()
+            && filter.recipient.as_deref() != row.fixed.recipient.as_deref()
+        {
             return Ok(None);
         }
         let delivery = self.view_row(row, ends).await?;
@@ -259,7 +289,11 @@ impl RedisShared {
         }
     }
 
-    pub(super) async fn view_row(&self, row: &RedisRow, ends: &mut LeaseEnds) -> RedisResult<Delivery> {
+    pub(super) async fn view_row(
+        &self,
+        row: &RedisRow,
+        ends: &mut LeaseEnds,
+    ) -> RedisResult<Delivery> {
         let end = match row.progress.state.is_pending() {
             true => self.lease_end(row, ends).await?,
             false => None,
@@ -287,7 +321,8 @@ impl RedisShared {
     async fn has_tag(&self, row: &RedisRow, tag: &str) -> RedisResult<bool> {
         if row.shares_message {
             let message = self.shared_message(row.fixed.message.0).await?;
-            return Ok(message.is_some_and(|m| m.message.envelope.tags.iter().any(|known| **known == *tag)));
+            return Ok(message
+                .is_some_and(|m| m.message.envelope.tags.iter().any(|known| **known == *tag)));
         }
         let Some(json) = &row.fixed.envelope else { return Ok(false) };
         let envelope: postrider_core::model::message::Envelope = parse(json, "an envelope")?;

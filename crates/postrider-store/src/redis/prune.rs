@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use postrider_core::Timestamp;
 use postrider_core::model::id::order_key;
 use postrider_core::policy::strikes;
 use postrider_core::ports::store::Retention;
-use postrider_core::Timestamp;
 
 use super::changes::{ChangeResult, ShardChange, ShardChanges, needs_value, outbox_field};
 use super::failure::RedisResult;
@@ -72,7 +72,8 @@ impl RedisShared {
     /// A node died while it wrote a message of several deliveries: those that are not there never come.
     async fn end_unsealed(&self, over_by: Timestamp) -> RedisResult<()> {
         let last = (over_by - UNSEALED_AFTER).0.to_string();
-        let answers = self.of_each_shard("ZRANGEBYSCORE", "mu", &[b"-inf", last.as_bytes()]).await?;
+        let answers =
+            self.of_each_shard("ZRANGEBYSCORE", "mu", &[b"-inf", last.as_bytes()]).await?;
         for (shard, answer) in (0..SHARDS).zip(answers) {
             for member in byte_list(answer)?.into_iter().flatten() {
                 let message = id(&member)?;
@@ -103,7 +104,8 @@ impl RedisShared {
                 let mut over = Vec::new();
                 for (row, _) in self.rows(shard, RowPlace::Dead, minute, &ids).await? {
                     let times = retention.times(&row.fixed.tenant);
-                    if times.dead_letters.is_some_and(|keep| row.progress.changed <= over_by - keep) {
+                    if times.dead_letters.is_some_and(|keep| row.progress.changed <= over_by - keep)
+                    {
                         over.push(row.id);
                     }
                 }
@@ -191,7 +193,8 @@ impl RedisShared {
             } else {
                 counts.add_messages(&row.fixed.tenant, -1);
                 if let Some(json) = &row.fixed.envelope {
-                    let envelope: postrider_core::model::message::Envelope = parse(json, "an envelope")?;
+                    let envelope: postrider_core::model::message::Envelope =
+                        parse(json, "an envelope")?;
                     let tags = all.key(self.names.of(shard, "g"));
                     for tag in tag_members(&row.fixed.tenant, &envelope.tags, row.fixed.message.0) {
                         change.run("ZREM", tags, &[&tag]);

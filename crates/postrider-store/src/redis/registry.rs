@@ -126,7 +126,11 @@ impl RedisShared {
             ["ad", "ai", "ar", "al"].map(|name| all.key(self.names.of(all.shard, name)));
         if let Some(old) = &before.address {
             let (listed, own) = old.members();
-            one.run("HDEL", ad, &[&address_field(&old.tenant, &old.hash)]).run("ZREM", ai, &[&listed]);
+            one.run("HDEL", ad, &[&address_field(&old.tenant, &old.hash)]).run(
+                "ZREM",
+                ai,
+                &[&listed],
+            );
             if let Some(own) = own {
                 one.run("ZREM", ar, &[&own]);
             }
@@ -164,7 +168,8 @@ impl RedisShared {
             });
         };
         let (_, after) = self.change_address(&new.tenant, new.hash, None, write).await?;
-        let address = after.address.ok_or_else(|| RedisFailure::damaged("an address was not written"))?;
+        let address =
+            after.address.ok_or_else(|| RedisFailure::damaged("an address was not written"))?;
         Ok((address.address(), address.id == id))
     }
 
@@ -185,7 +190,11 @@ impl RedisShared {
         bytes(self.link.ask(&asked).await?).map(|value| StoredAddress::decode(&value)).transpose()
     }
 
-    async fn find_address(&self, tenant: &TenantId, id: AddressId) -> RedisResult<Option<StoredAddress>> {
+    async fn find_address(
+        &self,
+        tenant: &TenantId,
+        id: AddressId,
+    ) -> RedisResult<Option<StoredAddress>> {
         let Some((of, hash)) = self.locate(id).await? else { return Ok(None) };
         if of != *tenant {
             return Ok(None);
@@ -260,9 +269,8 @@ impl RedisShared {
         let mut found = Vec::new();
         let mut cursor = which.cursor;
         loop {
-            let edge = |sign: &[u8], hash: &[u8]| {
-                [sign, tenant.as_str().as_bytes(), &[0], hash].concat()
-            };
+            let edge =
+                |sign: &[u8], hash: &[u8]| [sign, tenant.as_str().as_bytes(), &[0], hash].concat();
             let (from, to) = match (which.hash, cursor) {
                 (Some(hash), _) => (edge(b"[", &hash.0), edge(b"[", &hash.0)),
                 (None, Some(cursor)) => (edge(b"(", &cursor.0), edge(b"(", &[255; 17])),

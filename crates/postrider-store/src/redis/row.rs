@@ -222,8 +222,7 @@ impl FixedPart {
 
 impl RedisRow {
     pub(super) fn encode(&self) -> Vec<u8> {
-        let flags =
-            RowFlags { discarded: self.discarded, shares_message: self.shares_message };
+        let flags = RowFlags { discarded: self.discarded, shares_message: self.shares_message };
         let mut out =
             ByteWriter(head(&self.progress, self.mark, flags, self.expires, self.free_batch));
         out.0[16..20].copy_from_slice(&self.moves.to_be_bytes());

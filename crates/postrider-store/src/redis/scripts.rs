@@ -1,5 +1,5 @@
-//! The scripts that the server runs. All keys of each are declared: on a slot that moves, a script either runs as a whole
-//! or answers `TRYAGAIN`.
+//! The scripts that the server runs. All keys of each are declared: on a slot that moves, a script either runs as a
+//! whole or answers `TRYAGAIN`.
 
 use std::sync::LazyLock;
 

@@ -40,7 +40,8 @@ impl RedisShared {
         let mut keys = vec![of("h"), of("le"), of("x"), of("t"), of("tp"), of("tb")];
         keys.extend(RowPlace::ALL.map(|place| names.minutes(shard, place)));
         keys.extend([of("cr"), names.receipts(shard, period), of("rb"), of("o"), of("ls")]);
-        let mut places = SettlePlaces { shared: self, keys, minutes: BTreeMap::new(), lanes: BTreeMap::new() };
+        let mut places =
+            SettlePlaces { shared: self, keys, minutes: BTreeMap::new(), lanes: BTreeMap::new() };
         let mut counts = CountChanges::default();
         let mut items = Packed::new();
         items.list(order.items.len());
@@ -81,9 +82,8 @@ impl RedisShared {
         }
         self.tell_messages(shard, outbox).await?;
         let forgiven = order.items.iter().filter(|item| item.decision == Decision::Done);
-        let forgiven = forgiven.filter(|item| {
-            self.is_marked(super::names::shard_of_address(&item.row.hash))
-        });
+        let forgiven =
+            forgiven.filter(|item| self.is_marked(super::names::shard_of_address(&item.row.hash)));
         let forgive = |item: &SettleItem| {
             let (tenant, hash) = (item.row.message.tenant.clone(), item.row.hash);
             async move { self.forgive_address(&tenant, hash).await }

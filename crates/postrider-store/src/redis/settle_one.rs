@@ -65,7 +65,11 @@ impl RedisShared {
     }
 
     /// It is not leased any more: an earlier try may have written it.
-    async fn settled_before(&self, order: &SettleOrder, held: &HeldShard) -> RedisResult<SettledPlace> {
+    async fn settled_before(
+        &self,
+        order: &SettleOrder,
+        held: &HeldShard,
+    ) -> RedisResult<SettledPlace> {
         let Some(item) = order.items.first() else { return Ok(SettledPlace::Fenced) };
         let period = super::names::receipt_period(order.receipt);
         let key = self.names.receipts(held.shard, period);
@@ -87,7 +91,8 @@ impl RedisShared {
         settled: &SettledDelivery,
     ) -> RedisResult<ChangeResult> {
         let SettledDelivery { old, new, counts, .. } = settled;
-        let mut all = ShardChanges::new(self, held.shard).as_holder(held.nonce).with_receipt(order.receipt);
+        let mut all =
+            ShardChanges::new(self, held.shard).by_holder(held.nonce).with_receipt(order.receipt);
         let mut change = ShardChange::default();
         let queue = all.key(self.names.rows(held.shard, RowPlace::Queue, minute(old.id)));
         change.if_field(queue, &old.id.to_be_bytes(), Some(before));

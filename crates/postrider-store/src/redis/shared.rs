@@ -14,10 +14,11 @@ use postrider_core::{Clock, TenantId};
 use redis::Value;
 use tokio::sync::Notify;
 
+use super::changes::OutboxEntry;
 use super::durability::{RedisSettings, settings};
 use super::failure::RedisResult;
 use super::heard::HeardShards;
-use super::lanes::LaneNumbers;
+use super::lanes::RedisLanes;
 use super::link::{Patience, RedisLink, words};
 use super::names::KeyNames;
 use super::pack::{int, list, pairs, text_int};
@@ -43,7 +44,7 @@ pub(super) struct RedisShared {
     pub(super) clock: Arc<dyn Clock>,
     /// Absent if a clock was given.
     pub(super) time: Option<ServerTime>,
-    pub(super) lanes: LaneNumbers,
+    pub(super) lanes: RedisLanes,
     pub(super) ids: Mutex<IdGenerator>,
     pub(super) news: ShardNews,
     pub(super) load: PendingLoad,
@@ -65,7 +66,7 @@ pub(super) struct RedisShared {
     /// By which this process knows what it said itself.
     pub(super) own_name: String,
     /// What messages were told, and is still in the outbox of a shard.
-    pub(super) told: Mutex<HashMap<ShardId, Vec<(Vec<u8>, Vec<u8>)>>>,
+    pub(super) told: Mutex<HashMap<ShardId, Vec<OutboxEntry>>>,
     /// Shards of addresses that have gone marks or strikes.
     pub(super) marked: Mutex<BTreeSet<ShardId>>,
 }
@@ -118,7 +119,12 @@ impl RedisShared {
     }
 
     /// Asks all shards the same.
-    pub(super) async fn of_each_shard(&self, command: &str, key: &str, rest: &[&[u8]]) -> RedisResult<Vec<Value>> {
+    pub(super) async fn of_each_shard(
+        &self,
+        command: &str,
+        key: &str,
+        rest: &[&[u8]],
+    ) -> RedisResult<Vec<Value>> {
         let ask = |shard: ShardId| async move {
             let key = self.names.of(shard, key);
             let mut parts: Vec<&[u8]> = vec![command.as_bytes(), key.as_bytes()];
@@ -209,7 +215,8 @@ impl RedisShared {
     fn note_settings(&self, settings: RedisSettings) {
         let now = self.clock.now();
         let (used, allowed) = settings.memory;
-        let is_full = allowed > 0 && used.saturating_mul(100) >= allowed.saturating_mul(FULL_PERCENT);
+        let is_full =
+            allowed > 0 && used.saturating_mul(100) >= allowed.saturating_mul(FULL_PERCENT);
         *self.fullness.lock().unwrap_or_else(PoisonError::into_inner) =
             is_full.then_some((used, allowed));
         let mut known = self.settings.lock().unwrap_or_else(PoisonError::into_inner);

@@ -65,7 +65,13 @@ impl CountChanges {
     }
 
     /// A delivery goes from one state to another.
-    pub(super) fn add_move(&mut self, from: &StoredProgress, to: &StoredProgress, tenant: &TenantId, bytes: i64) {
+    pub(super) fn add_move(
+        &mut self,
+        from: &StoredProgress,
+        to: &StoredProgress,
+        tenant: &TenantId,
+        bytes: i64,
+    ) {
         self.add_state(tenant, from.state, -1);
         self.add_state(tenant, to.state, 1);
         self.add_held(tenant, i64::from(to.is_held()) - i64::from(from.is_held()));
@@ -102,7 +108,11 @@ impl CountChanges {
 }
 
 /// Adds the counts of a shard, of one tenant or of all.
-pub(super) fn add_counts(sums: &mut SummedCounts, value: Value, tenant: Option<&TenantId>) -> RedisResult<()> {
+pub(super) fn add_counts(
+    sums: &mut SummedCounts,
+    value: Value,
+    tenant: Option<&TenantId>,
+) -> RedisResult<()> {
     for (field, count) in pairs(value)? {
         let Ok(field) = String::from_utf8(field) else { continue };
         let Some((kind, of)) = field.split_once(':') else { continue };

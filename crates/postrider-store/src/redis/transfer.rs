@@ -139,12 +139,15 @@ impl RedisShared {
         let asked = words(&[b"ZRANGE", periods.as_bytes(), b"0", b"-1"]);
         for period in byte_list(self.link.ask(&asked).await?)?.into_iter().flatten() {
             let key = self.names.keys(shard, text_int(&period)?);
-            for (field, value) in pairs(self.link.ask(&words(&[b"HGETALL", key.as_bytes()])).await?)? {
+            for (field, value) in
+                pairs(self.link.ask(&words(&[b"HGETALL", key.as_bytes()])).await?)?
+            {
                 let stored = StoredDedupKey::decode(&value)?;
                 if stored.expires <= over_by.0 {
                     continue;
                 }
-                let key = field.try_into().map_err(|_| RedisFailure::damaged("an idempotency key"))?;
+                let key =
+                    field.try_into().map_err(|_| RedisFailure::damaged("an idempotency key"))?;
                 records.push(StoreRecord::IdempotencyKey(IdempotencyRecord {
                     key,
                     fingerprint: stored.fingerprint,
@@ -195,7 +198,11 @@ impl RedisShared {
         records: &mut Vec<StoreRecord>,
     ) -> RedisResult<()> {
         let key = self.names.minutes(position.shard, place);
-        let from = if position.after.is_empty() { "-inf".to_owned() } else { format!("({}", position.after) };
+        let from = if position.after.is_empty() {
+            "-inf".to_owned()
+        } else {
+            format!("({}", position.after)
+        };
         let parts: [&[u8]; 7] =
             [b"ZRANGEBYSCORE", key.as_bytes(), from.as_bytes(), b"+inf", b"LIMIT", b"0", b"1"];
         let found = byte_list(self.link.ask(&words(&parts)).await?)?;
@@ -238,7 +245,9 @@ impl RedisShared {
         let boxed = |text: Option<String>| text.map(String::into_boxed_str);
         let lane = self.lane_of(row.fixed.lane).await?;
         // A message that came from another store has its body even if it has one delivery.
-        let body = match row.shares_message && crate::progress::needs_body(row.progress.state, !dead_letter) {
+        let body = match row.shares_message
+            && crate::progress::needs_body(row.progress.state, !dead_letter)
+        {
             true => {
                 let shared = self.shared_message(row.fixed.message.0).await?;
                 let lone = shared.filter(|shared| shared.count == 1 && shared.has_content);

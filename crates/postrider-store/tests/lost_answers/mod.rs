@@ -58,7 +58,10 @@ fn pass(client: TcpStream, server: TcpStream, state: &Arc<LossState>) {
         let mut buffer = [0; 65_536];
         while let Ok(n) = from_server.read(&mut buffer) {
             // The server has answered, so the write has happened.
-            if n == 0 || answers_cut.load(Ordering::SeqCst) || to_client.write_all(&buffer[..n]).is_err() {
+            if n == 0
+                || answers_cut.load(Ordering::SeqCst)
+                || to_client.write_all(&buffer[..n]).is_err()
+            {
                 break;
             }
         }

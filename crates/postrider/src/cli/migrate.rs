@@ -138,7 +138,9 @@ impl StorePlace {
                 let (from, to) = (std::fs::canonicalize(from), std::fs::canonicalize(to));
                 from.is_ok_and(|from| to.is_ok_and(|to| from == to))
             }
-            (Self::Postgres(from), Self::Postgres(to)) | (Self::Redis(from), Self::Redis(to)) => from == to,
+            (Self::Postgres(from), Self::Postgres(to)) | (Self::Redis(from), Self::Redis(to)) => {
+                from == to
+            }
             _ => false,
         }
     }

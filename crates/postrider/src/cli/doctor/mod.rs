@@ -3,9 +3,9 @@
 
 mod clock;
 mod environment;
-mod report;
 #[cfg(feature = "redis")]
 mod redis_store;
+mod report;
 #[cfg(feature = "postgres")]
 mod shared_store;
 
