@@ -135,11 +135,28 @@ impl<E: ShardEngine> ShardWorker<E> {
 
     /// Beats and reads notes if it is time. False if this worker must not lease.
     pub(super) async fn prepare(self: &Arc<Self>) -> StoreResult<bool> {
+        self.prepare_with(self.has_news()).await
+    }
+
+    /// The same before a lease. What is known to be due does not wait for news: many arrivals would hold it up.
+    pub(super) async fn prepare_to_lease(
+        self: &Arc<Self>,
+        lane: u32,
+        max: usize,
+    ) -> StoreResult<bool> {
+        let knows_enough = self.state().index.has_due(lane, self.now().0, max);
+        self.prepare_with(!knows_enough && self.has_news()).await
+    }
+
+    async fn prepare_with(self: &Arc<Self>, reads_news: bool) -> StoreResult<bool> {
         if self.is_closed() {
             return Ok(false);
         }
-        let failed = match self.is_beat_due() || self.has_news() {
-            true => self.clone().run(|worker| async move { worker.tick().await }).await.err(),
+        let failed = match self.is_beat_due() || reads_news {
+            true => {
+                let tick = move |worker: Arc<Self>| async move { worker.tick(reads_news).await };
+                self.clone().run(tick).await.err()
+            }
             false => None,
         };
         match (self.is_sure(self.now()), failed) {

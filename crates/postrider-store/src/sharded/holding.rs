@@ -15,6 +15,8 @@ use super::{
 
 /// A shard is handed over so long after it was chosen, even if some of it is still leased.
 const DRAINED_WITHIN: Duration = Duration::from_secs(10);
+/// So often in a row notes are read.
+const NOTE_READS: usize = 8;
 
 impl<E: ShardEngine> ShardWorker<E> {
     pub(super) async fn keep_beating(self: Arc<Self>) {
@@ -49,11 +51,11 @@ impl<E: ShardEngine> ShardWorker<E> {
         self.seen.load(Ordering::Acquire) != self.engine.news().count()
     }
 
-    pub(super) async fn tick(&self) -> StoreResult<()> {
+    pub(super) async fn tick(&self, reads_news: bool) -> StoreResult<()> {
         if self.is_beat_due() {
             self.beat().await?;
         }
-        match self.has_news() {
+        match reads_news {
             true => self.read_notes().await,
             false => Ok(()),
         }
@@ -197,10 +199,11 @@ impl<E: ShardEngine> ShardWorker<E> {
         Ok(())
     }
 
-    /// Reads what others changed in the queue.
+    /// Reads what others changed in the queue. If there is much of it, some is left for the next time: heartbeats and
+    /// leases must not wait for an end that may not come.
     pub(super) async fn read_notes(&self) -> StoreResult<()> {
         let _alone = self.beating.lock().await;
-        loop {
+        for _ in 0..NOTE_READS {
             let (count, shards) = (self.engine.news().count(), self.state().shards());
             if self.is_closed() || shards.is_empty() {
                 return Ok(());
@@ -218,6 +221,7 @@ impl<E: ShardEngine> ShardWorker<E> {
             self.apply(&notes);
             self.engine.confirm(&shards, &notes).await?;
         }
+        Ok(())
     }
 
     fn apply(&self, notes: &[QueueNote]) {

@@ -95,6 +95,12 @@ impl ShardLane {
         self.first().is_none() && self.missed.is_none()
     }
 
+    /// Whether so many are known to be due.
+    pub(super) fn has_due(&self, now: i64, count: usize) -> bool {
+        let known = self.places.iter().chain(&self.returned);
+        known.filter(|(due, _)| *due <= now).take(count).count() == count
+    }
+
     /// Takes what is due, in order.
     pub(super) fn take_due(&mut self, now: i64, max: usize) -> DueDeliveries {
         let mut found = DueDeliveries::default();

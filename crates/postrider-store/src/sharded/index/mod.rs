@@ -241,6 +241,11 @@ impl ShardIndex {
         due.map(|(due, lane)| (*lane, *due)).collect()
     }
 
+    /// Whether so many deliveries of the lane are known to be due.
+    pub(in crate::sharded) fn has_due(&self, lane: u32, now: i64, count: usize) -> bool {
+        self.lanes.get(&lane).is_some_and(|known| known.has_due(now, count))
+    }
+
     /// Lanes of which only the engine knows whether something is due.
     pub(in crate::sharded) fn unsure(&self, now: i64, limit: usize) -> Vec<u32> {
         let due = self.firsts.iter().take_while(|(due, _)| *due <= now);
