@@ -1,5 +1,8 @@
 //! Access rights: turns the bearer key of a request into a caller with a tenant and rights.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use axum::extract::FromRequestParts;
 use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
@@ -203,7 +206,8 @@ impl KeyAccess {
 
 /// The caller, and the tenant whose data it sees.
 fn identify(parts: &Parts, app: &SharedState) -> Result<(Caller, Option<TenantId>), Problem> {
-    let caller = authenticate(parts, app)?;
+    let mut caller = authenticate(parts, app)?;
+    limit_calls(app, &mut caller)?;
     let Some(header) = parts.headers.get(TENANT_HEADER) else {
         let view = Some(caller.tenant.clone());
         return Ok((caller, view));
@@ -220,6 +224,26 @@ fn identify(parts: &Parts, app: &SharedState) -> Result<(Caller, Option<TenantId
         ALL_TENANTS => Ok((caller, None)),
         name => Ok((caller, Some(parse_tenant("Postrider-Tenant", name)?))),
     }
+}
+
+/// Takes one of the requests and one of the places of the caller's key.
+fn limit_calls(app: &SharedState, caller: &mut Caller) -> Result<(), Problem> {
+    let config = app.config();
+    let server = &config.server;
+    let rate = (server.key_requests_per_s, server.key_requests_burst);
+    caller.gate.requests.take_at(rate.0, rate.1).map_err(|wait| {
+        app.metrics.call_limited("key");
+        Problem::too_many("this key calls more often than server.key_requests_per_s", wait)
+    })?;
+    if server.key_calls_max > 0 {
+        let place = caller.gate.calls.take(server.key_calls_max).ok_or_else(|| {
+            app.metrics.call_limited("key");
+            let detail = "this key has more calls open than server.key_calls_max";
+            Problem::too_many(detail, Duration::ZERO)
+        })?;
+        caller.place = Some(Arc::new(place));
+    }
+    Ok(())
 }
 
 /// Parses a tenant's name.
@@ -245,7 +269,16 @@ fn authenticate(parts: &Parts, app: &SharedState) -> Result<Caller, Problem> {
         }
     };
     let from = caller_address(parts, &app.config().server.trusted_proxies);
-    app.keys.authenticate(bearer, from).map_err(|rejection| rejected(app, rejection))
+    app.keys.authenticate(bearer, from).map_err(|rejection| {
+        let problem = rejected(app, rejection);
+        app.failed_sign_ins.note(from).map_or_else(
+            |wait| {
+                app.metrics.call_limited("wrong_key");
+                Problem::too_many("this address used too many wrong keys", wait)
+            },
+            |()| problem,
+        )
+    })
 }
 
 /// The answer to a key that does not work.

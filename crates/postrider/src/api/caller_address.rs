@@ -1,24 +1,34 @@
 //! The IP address of a caller, also behind proxies that the operator trusts.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use axum::http::HeaderMap;
 use axum::http::request::Parts;
 
+use super::request_limits::CallGate;
 use crate::ip_network::IpNetwork;
 
 /// The other end of a connection. The listener adds it to each request.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct PeerAddress(pub IpAddr);
+#[derive(Debug, Clone)]
+pub(crate) struct PeerAddress {
+    pub(crate) ip: IpAddr,
+    /// What this address is doing.
+    pub(crate) gate: Arc<CallGate>,
+}
+
+pub(crate) fn is_among(networks: &[IpNetwork], address: IpAddr) -> bool {
+    networks.iter().any(|network| network.contains(address))
+}
 
 /// The address of the caller. A trusted proxy's word counts, nobody else's.
 pub(crate) fn caller_address(parts: &Parts, trusted: &[IpNetwork]) -> Option<IpAddr> {
-    let PeerAddress(peer) = parts.extensions.get()?;
-    let is_trusted = |address: IpAddr| trusted.iter().any(|network| network.contains(address));
-    if trusted.is_empty() || !is_trusted(*peer) {
+    let peer = parts.extensions.get::<PeerAddress>()?.ip;
+    let is_trusted = |address: IpAddr| is_among(trusted, address);
+    if !is_trusted(peer) {
         return Some(peer.to_canonical());
     }
-    Some(last_untrusted(&parts.headers, is_trusted).unwrap_or(*peer).to_canonical())
+    Some(last_untrusted(&parts.headers, is_trusted).unwrap_or(peer).to_canonical())
 }
 
 /// Every proxy appends the address that it was called from: the last one that is no proxy of ours is the caller.
@@ -48,7 +58,8 @@ mod tests {
             request = request.header("x-forwarded-for", *value);
         }
         let (mut parts, ()) = request.body(()).unwrap().into_parts();
-        parts.extensions.insert(PeerAddress(peer.parse().unwrap()));
+        let (ip, gate) = (peer.parse().unwrap(), Arc::default());
+        parts.extensions.insert(PeerAddress { ip, gate });
         let trusted: Vec<_> = trusted.iter().map(|text| text.parse().unwrap()).collect();
         caller_address(&parts, &trusted).unwrap().to_string()
     }

@@ -1,6 +1,7 @@
 //! `GET /v1/events`: server-sent events about deliveries and lanes as they happen.
 
 use std::convert::Infallible;
+use std::time::Duration;
 
 use axum::response::sse::{Event, KeepAlive, Sse};
 use futures_util::{Stream, stream};
@@ -8,6 +9,7 @@ use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::watch;
 
+use super::OpenPermit;
 use super::prelude::*;
 use crate::keys::KeyEnd;
 use crate::telemetry::EventBody;
@@ -19,6 +21,7 @@ struct EventListener {
     app: SharedState,
     /// Tells when the caller's key stops working.
     key_end: KeyEnd,
+    _place: OpenPermit,
     view: Option<TenantId>,
 }
 
@@ -26,23 +29,30 @@ struct EventListener {
 /// `address` (a strike). A listener that is too slow gets `missed` with a count. Events are not
 /// stored. The stream ends when the key is revoked or expires.
 #[utoipa::path(get, path = "/v1/events", tag = "overview",
-    responses((status = 200, body = EventBody, content_type = "text/event-stream")))]
+    responses((status = 200, body = EventBody, content_type = "text/event-stream"), (status = 429, body = Problem)))]
 pub(crate) async fn events(
     State(app): State<SharedState>,
     access: ReadAccess,
-) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
+) -> ApiResult<Sse<impl Stream<Item = Result<Event, Infallible>>>> {
+    let max = app.config().server.key_event_streams_max.max(1);
+    let place = access.caller.gate.streams.take(max).ok_or_else(|| {
+        app.metrics.call_limited("stream");
+        let detail = "this key has as many event streams as server.key_event_streams_max allows";
+        Problem::too_many(detail, Duration::from_secs(4))
+    })?;
     let listener = EventListener {
         events: app.metrics.events.subscribe(),
         draining: app.draining.subscribe(),
         key_end: app.keys.end_of(&access.caller),
         app,
+        _place: place,
         view: access.view,
     };
     let stream = stream::unfold(listener, |mut listener| async {
         let event = listener.next().await?;
         Some((Ok(event), listener))
     });
-    Sse::new(stream).keep_alive(KeepAlive::default())
+    Ok(Sse::new(stream).keep_alive(KeepAlive::default()))
 }
 
 impl EventListener {

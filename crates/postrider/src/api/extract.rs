@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::{FromRequest, FromRequestParts, Query, Request};
+use axum::extract::{FromRequest, FromRequestParts, Query, Request, State};
 use axum::http::HeaderMap;
-use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use axum::http::header::{
+    CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS,
+};
 use axum::http::request::Parts;
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
@@ -15,6 +17,7 @@ use postrider_core::model::json_fields;
 use serde::de::DeserializeOwned;
 
 use super::SharedState;
+use super::caller_address::{PeerAddress, is_among};
 use super::problem::Problem;
 
 /// A query without unknown or malformed parameters.
@@ -32,16 +35,58 @@ impl<T: DeserializeOwned> FromRequestParts<SharedState> for StrictQuery<T> {
     }
 }
 
-/// Refuses a query string where the call takes none: the caller made a mistake.
-pub(crate) async fn no_query(request: Request, next: Next) -> Response {
-    match request.uri().query() {
-        None | Some("") => next.run(request).await,
-        Some(_) => {
-            let detail = "this call takes no query parameters";
-            let title = "The query cannot be understood";
-            Problem::new(400, "invalid_query", title, detail).into_response()
+/// What holds for the calls of one path.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CallRules {
+    pub(crate) takes_query: bool,
+    /// Its answer has no end of its own.
+    pub(crate) is_stream: bool,
+}
+
+/// The deadline is a little later than that of the body, which has an error of its own.
+const DEADLINE_AFTER: Duration = Duration::from_secs(1);
+
+/// Refuses a query string where the call takes none (the caller made a mistake), limits the calls of an address and the
+/// time of a call, and keeps answers out of caches.
+pub(crate) async fn guarded(
+    State((app, rules)): State<(SharedState, CallRules)>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let mut answer = match checked(&app, rules, &request) {
+        Err(problem) => problem.into_response(),
+        Ok(()) if rules.is_stream => next.run(request).await,
+        Ok(()) => {
+            let time = Duration::from_secs(app.config().server.request_timeout_s) + DEADLINE_AFTER;
+            match tokio::time::timeout(time, next.run(request)).await {
+                Ok(answer) => answer,
+                Err(_) => Problem::late().into_response(),
+            }
         }
+    };
+    let headers = answer.headers_mut();
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    answer
+}
+
+fn checked(app: &SharedState, rules: CallRules, request: &Request) -> Result<(), Problem> {
+    if !rules.takes_query && request.uri().query().is_some_and(|query| !query.is_empty()) {
+        let detail = "this call takes no query parameters";
+        return Err(Problem::new(400, "invalid_query", "The query cannot be understood", detail));
     }
+    let config = app.config();
+    let server = &config.server;
+    let Some(peer) = request.extensions().get::<PeerAddress>() else { return Ok(()) };
+    if server.address_requests_per_s <= 0.0 || is_among(&server.trusted_proxies, peer.ip) {
+        return Ok(());
+    }
+    let taken =
+        peer.gate.requests.take_at(server.address_requests_per_s, server.address_requests_burst);
+    taken.map_err(|wait| {
+        app.metrics.call_limited("address");
+        Problem::too_many("this address calls more often than server.address_requests_per_s", wait)
+    })
 }
 
 /// The raw bytes of a JSON body.

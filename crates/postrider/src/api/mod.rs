@@ -23,6 +23,7 @@ mod page;
 mod parameters;
 mod prelude;
 mod problem;
+mod request_limits;
 mod schema;
 mod settings;
 mod signing_keys;
@@ -35,7 +36,7 @@ use std::sync::{Arc, OnceLock};
 
 use axum::Router;
 use axum::extract::Request;
-use axum::middleware::from_fn;
+use axum::middleware::from_fn_with_state;
 use postrider_channels::accounts::AccountListing;
 use postrider_channels::pool::Pool;
 use postrider_core::ports::store::Store;
@@ -44,13 +45,17 @@ use postrider_dispatch::lanes::OperatorOrder;
 use postrider_dispatch::{DispatcherStatus, Lanes, MessageIntake};
 use tokio::sync::watch;
 
+use self::request_limits::FailedSignIns;
 use crate::config::Config;
 use crate::keys::{ApiKeys, Caller, SigningKeys};
 use crate::live::{LiveConfig, OperatorActions, TemplateStore};
 use crate::serve::CredentialMonitor;
 use crate::telemetry::Metrics;
 pub(crate) use caller_address::PeerAddress;
+use extract::CallRules;
 pub use problem::Problem;
+pub(crate) use request_limits::network_of;
+pub use request_limits::{CallGate, OpenPermit};
 
 /// The parts of a server that handlers use.
 pub struct ApiParts {
@@ -76,6 +81,7 @@ pub struct ApiState {
     parts: ApiParts,
     pub started_at: Timestamp,
     draining: watch::Sender<bool>,
+    failed_sign_ins: FailedSignIns,
     /// Absent if the server sends nothing.
     dispatcher: OnceLock<DispatcherStatus>,
 }
@@ -94,7 +100,8 @@ impl ApiState {
     pub fn new(parts: ApiParts) -> Self {
         let started_at = parts.clock.now();
         let draining = watch::Sender::new(false);
-        Self { parts, started_at, draining, dispatcher: OnceLock::new() }
+        let failed_sign_ins = FailedSignIns::default();
+        Self { parts, started_at, draining, failed_sign_ins, dispatcher: OnceLock::new() }
     }
 
     /// The configuration in force.
@@ -139,9 +146,17 @@ pub fn router(app: SharedState) -> Router {
     let mut router = Router::new();
     let described = openapi::routes().into_iter().map(|(path, _, methods)| (path, methods));
     for (path, methods) in described.chain(page::routes()) {
-        let strict = path.starts_with("/v1/") && !QUERY_PATHS.contains(&path);
-        let methods =
-            if strict { methods.route_layer(from_fn(extract::no_query)) } else { methods };
+        let rules = path.starts_with("/v1/").then(|| CallRules {
+            takes_query: QUERY_PATHS.contains(&path),
+            is_stream: STREAM_PATHS.contains(&path),
+        });
+        let methods = match rules {
+            Some(rules) => {
+                let state = (app.clone(), rules);
+                methods.route_layer(from_fn_with_state(state, extract::guarded))
+            }
+            None => methods,
+        };
         router = router.route(path, methods);
     }
     router.fallback(unknown_path).method_not_allowed_fallback(wrong_method).with_state(app)
@@ -150,6 +165,9 @@ pub fn router(app: SharedState) -> Router {
 /// Paths that take query parameters. Each handler refuses unknown ones.
 const QUERY_PATHS: [&str; 5] =
     ["/v1/deliveries", "/v1/dead-letters", "/v1/addresses", "/v1/strikes", "/v1/lanes"];
+
+/// Paths whose answers take as long as the caller likes.
+const STREAM_PATHS: [&str; 2] = ["/v1/messages/batch", "/v1/events"];
 
 async fn unknown_path(request: Request) -> Problem {
     let path: String = request.uri().path().chars().take(200).collect();

@@ -76,6 +76,21 @@ impl Problem {
         Self::new(408, "timeout", "The request took too long to arrive", what)
     }
 
+    /// A call that did not end in its time.
+    pub fn late() -> Self {
+        let detail = "the call took longer than server.request_timeout_s; it may have been done, so repeat it with \
+                      the same idempotency key";
+        let problem = Self::new(503, "late", "The call took too long", detail);
+        Self { retry_after_s: Some(5), ..problem }
+    }
+
+    /// A limit of calls.
+    pub fn too_many(detail: &str, wait: std::time::Duration) -> Self {
+        let seconds = u32::try_from(wait.as_secs()).unwrap_or(u32::MAX).saturating_add(1);
+        let problem = Self::new(429, "too_many_calls", "There are too many calls", detail);
+        Self { retry_after_s: Some(seconds), ..problem }
+    }
+
     pub fn to_json(&self) -> String {
         serde_json::to_string(self).unwrap_or_else(|_| "{}".to_owned())
     }

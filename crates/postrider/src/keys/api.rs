@@ -14,6 +14,7 @@ use super::scopes::{KeyScope, ScopeSet};
 use super::stored::{self, ApiKey};
 use super::uses::LastUse;
 use super::{KeyError, text};
+use crate::api::{CallGate, OpenPermit};
 use crate::documents::{OwnWrites, overwrite};
 use crate::ip_network::IpNetwork;
 
@@ -25,6 +26,7 @@ pub const DEFAULT_TENANT: &str = "default";
 struct CachedKey {
     key: Arc<ApiKey>,
     last_use: Arc<LastUse>,
+    gate: Arc<CallGate>,
 }
 
 type ApiKeyCache = HashMap<KeyId, CachedKey>;
@@ -34,6 +36,8 @@ pub struct ApiKeys {
     clock: Arc<dyn Clock>,
     /// Hash of the admin key from the configuration. The store does not have it.
     configured_admin: Option<[u8; 32]>,
+    /// What the configured admin key is doing.
+    admin_gate: Arc<CallGate>,
     cache: RwLock<Arc<ApiKeyCache>>,
     /// Told when a key changes.
     changed: watch::Sender<()>,
@@ -49,6 +53,10 @@ pub struct Caller {
     pub tenant: TenantId,
     pub all_tenants: bool,
     pub scopes: ScopeSet,
+    /// What its key is doing.
+    pub(crate) gate: Arc<CallGate>,
+    /// Its place among the calls of its key; held until the caller is dropped.
+    pub(crate) place: Option<Arc<OpenPermit>>,
 }
 
 impl Caller {
@@ -94,6 +102,7 @@ impl ApiKeys {
             store,
             clock,
             configured_admin: configured_admin.map(text::hash),
+            admin_gate: Arc::default(),
             cache: RwLock::default(),
             changed: watch::Sender::new(()),
             changing: tokio::sync::Mutex::default(),
@@ -225,11 +234,13 @@ impl ApiKeys {
                 tenant: TenantId::new(DEFAULT_TENANT),
                 all_tenants: true,
                 scopes: ScopeSet::ADMIN,
+                gate: self.admin_gate.clone(),
+                place: None,
             });
         }
         let (id, secret) = text::parse(bearer).ok_or(KeyRejection::Unknown)?;
         let cache = self.cached();
-        let CachedKey { key, last_use } = cache.get(&id).ok_or(KeyRejection::Unknown)?;
+        let CachedKey { key, last_use, gate } = cache.get(&id).ok_or(KeyRejection::Unknown)?;
         if !text::same(&key.secret_hash, &text::hash(secret)) {
             return Err(KeyRejection::Unknown);
         }
@@ -240,7 +251,8 @@ impl ApiKeys {
         }
         last_use.note(now);
         let (tenant, all_tenants) = (key.tenant.clone(), key.all_tenants);
-        Ok(Caller { key: Some(id), tenant, all_tenants, scopes: key.scopes })
+        let (scopes, gate) = (key.scopes, gate.clone());
+        Ok(Caller { key: Some(id), tenant, all_tenants, scopes, gate, place: None })
     }
 
     /// Tells when the caller's key stops working.
@@ -289,9 +301,10 @@ impl ApiKeys {
 
     fn cache(&self, key: ApiKey) {
         self.change_cache(|cache| {
-            let last_use = cache.get(&key.id).map(|known| known.last_use.clone());
-            let last_use = last_use.unwrap_or_default();
-            cache.insert(key.id, CachedKey { key: Arc::new(key), last_use });
+            let known = cache.get(&key.id);
+            let known = known.map(|known| (known.last_use.clone(), known.gate.clone()));
+            let (last_use, gate) = known.unwrap_or_default();
+            cache.insert(key.id, CachedKey { key: Arc::new(key), last_use, gate });
         });
     }
 

@@ -20,13 +20,19 @@ const SECTIONS: [&str; 10] = [
 ];
 
 /// Single settings that can change while the server runs.
-const SETTINGS: [&str; 7] = [
+const SETTINGS: [&str; 13] = [
     "server.body_bytes_max",
     "server.batch_results_bytes_max",
     "server.batch_idle_timeout_s",
     "server.request_timeout_s",
     "server.metrics_public",
     "server.trusted_proxies",
+    "server.key_requests_per_s",
+    "server.key_requests_burst",
+    "server.key_calls_max",
+    "server.key_event_streams_max",
+    "server.address_requests_per_s",
+    "server.address_requests_burst",
     "log.level",
 ];
 

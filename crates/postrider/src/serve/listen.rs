@@ -1,25 +1,32 @@
-//! The listening socket: accepts connections up to a limit, serves HTTP/1.1 and HTTP/2, and stops in order.
+//! The listening socket: accepts connections up to limits, serves HTTP/1.1 and HTTP/2, closes what is idle, stuck or
+//! old, and stops in order.
 
-use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::Router;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
-use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
+use postrider_channels::pool::raise_descriptor_limit;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
-use crate::api::PeerAddress;
+use super::connection::{ConnectionState, ConnectionTimes, ConnectionVerdict, CountedBody};
+use super::timed_stream::TimedStream;
+use crate::api::{CallGate, OpenPermit, PeerAddress, network_of};
 use crate::config::sections::ServerSection;
+use crate::telemetry::Metrics;
 
 /// The pause after a failure to accept a connection, e.g. without a free file handle.
 const PAUSE: Duration = Duration::from_millis(100);
+/// Callers have at most this share of the descriptors, so that deliveries always have theirs.
+const DESCRIPTORS_SHARE: u64 = 8;
 
 pub(super) struct Listening {
     pub(super) addr: SocketAddr,
@@ -28,15 +35,29 @@ pub(super) struct Listening {
 }
 
 impl Listening {
-    pub(super) async fn start(router: Router, config: &ServerSection) -> std::io::Result<Self> {
+    pub(super) async fn start(
+        router: Router,
+        config: &ServerSection,
+        metrics: Arc<Metrics>,
+    ) -> std::io::Result<Self> {
         let listener = TcpListener::bind(config.listen).await?;
         let addr = listener.local_addr()?;
         let (stop, stopped) = oneshot::channel();
+        let seconds = Duration::from_secs;
+        let connections_max = fitting(config.connections_max, raise_descriptor_limit());
         let acceptor = ConnectionListener {
             router,
             builder: builder(config),
-            room: Arc::new(Semaphore::new(config.connections_max)),
-            first_request_timeout: Duration::from_secs(config.header_timeout_s),
+            room: Arc::new(Semaphore::new(connections_max)),
+            callers: Arc::default(),
+            per_address_max: config.connections_per_address,
+            times: ConnectionTimes {
+                first_request: seconds(config.header_timeout_s),
+                idle: seconds(config.idle_timeout_s),
+                age: seconds(config.connection_age_s),
+            },
+            write_timeout: seconds(config.write_timeout_s),
+            metrics,
         };
         let task = tokio::spawn(acceptor.run(listener, stopped));
         Ok(Self { addr, stop, task })
@@ -49,21 +70,50 @@ impl Listening {
     }
 }
 
+/// The connections that callers may have, of those that are configured.
+fn fitting(configured: usize, descriptors: u64) -> usize {
+    let share = usize::try_from(descriptors / DESCRIPTORS_SHARE).unwrap_or(usize::MAX).max(1);
+    if share < configured {
+        tracing::warn!(
+            configured,
+            used = share,
+            descriptors,
+            "server.connections_max does not fit into the limit of open files; raise the limit (ulimit -n)"
+        );
+    }
+    configured.min(share)
+}
+
 struct ConnectionListener {
     router: Router,
     builder: Builder<TokioExecutor>,
     room: Arc<Semaphore>,
-    first_request_timeout: Duration,
+    callers: Arc<CallerAddresses>,
+    per_address_max: usize,
+    times: ConnectionTimes,
+    write_timeout: Duration,
+    metrics: Arc<Metrics>,
+}
+
+/// A connection that was accepted, with its places.
+struct AcceptedConnection {
+    stream: TcpStream,
+    peer: PeerAddress,
+    _place: OwnedSemaphorePermit,
+    _own_place: OpenPermit,
 }
 
 impl ConnectionListener {
     async fn run(self, listener: TcpListener, mut stopped: oneshot::Receiver<Duration>) {
-        let graceful = GracefulShutdown::new();
+        let stopping = watch::Sender::new(false);
+        // Every connection has a clone; the channel closes when the last one ended.
+        let (alive, mut ended) = mpsc::channel::<()>(1);
         let timeout = loop {
             tokio::select! {
                 timeout = &mut stopped => break timeout.unwrap_or_default(),
-                stream = self.next(&listener) => match stream {
-                    Ok((stream, peer, permit)) => self.serve(stream, peer, permit, &graceful),
+                accepted = self.next(&listener) => match accepted {
+                    Ok(Some(accepted)) => self.serve(accepted, stopping.subscribe(), alive.clone()),
+                    Ok(None) => {}
                     Err(error) => {
                         tracing::warn!(%error, "cannot accept a connection");
                         tokio::time::sleep(PAUSE).await;
@@ -72,54 +122,97 @@ impl ConnectionListener {
             }
         };
         drop(listener);
-        let _ = tokio::time::timeout(timeout, graceful.shutdown()).await;
+        drop(alive);
+        stopping.send_replace(true);
+        let _ = tokio::time::timeout(timeout, ended.recv()).await;
     }
 
-    async fn next(
-        &self,
-        listener: &TcpListener,
-    ) -> std::io::Result<(TcpStream, PeerAddress, OwnedSemaphorePermit)> {
+    /// The next connection; `None` if its address has enough of them.
+    async fn next(&self, listener: &TcpListener) -> std::io::Result<Option<AcceptedConnection>> {
         let closed = |_| std::io::Error::other("no more connections are accepted");
-        let permit = self.room.clone().acquire_owned().await.map_err(closed)?;
+        let place = self.room.clone().acquire_owned().await.map_err(closed)?;
         let (stream, peer) = listener.accept().await?;
+        let gate = self.callers.gate(peer.ip());
+        let Some(own_place) = gate.calls.take(self.per_address_max) else {
+            self.metrics.connection_refused();
+            return Ok(None);
+        };
         stream.set_nodelay(true)?;
-        Ok((stream, PeerAddress(peer.ip()), permit))
+        let peer = PeerAddress { ip: peer.ip(), gate };
+        Ok(Some(AcceptedConnection { stream, peer, _place: place, _own_place: own_place }))
     }
 
     fn serve(
         &self,
-        stream: TcpStream,
-        peer: PeerAddress,
-        permit: OwnedSemaphorePermit,
-        graceful: &GracefulShutdown,
+        accepted: AcceptedConnection,
+        mut stopping: watch::Receiver<bool>,
+        alive: mpsc::Sender<()>,
     ) {
+        let AcceptedConnection { stream, peer, _place: place, _own_place: own_place } = accepted;
         let router = TowerToHyperService::new(self.router.clone());
-        let has_request = Arc::new(AtomicBool::new(false));
-        let seen = has_request.clone();
+        let state = Arc::new(ConnectionState::new(self.times));
+        let requests = state.clone();
         let service = service_fn(move |mut request: http::Request<_>| {
-            seen.store(true, Ordering::Relaxed);
-            request.extensions_mut().insert(peer);
-            router.call(request)
-        });
-        let connection = self.builder.serve_connection(TokioIo::new(stream), service).into_owned();
-        let connection = graceful.watch(connection);
-        let timeout = tokio::time::sleep(self.first_request_timeout);
-        tokio::spawn(async move {
-            tokio::pin!(connection);
-            // The version is unknown before the first bytes, so the timers of HTTP/1.1 and HTTP/2 do not
-            // end a connection without any request.
-            let ended = tokio::select! {
-                ended = &mut connection => ended,
-                () = timeout => match has_request.load(Ordering::Relaxed) {
-                    true => connection.await,
-                    false => return,
-                },
-            };
-            if let Err(error) = ended {
-                tracing::debug!(error = %error, "a connection ended early");
+            let open = requests.begin();
+            request.extensions_mut().insert(peer.clone());
+            let answer = router.call(request);
+            async move {
+                let answer = answer.await?;
+                Ok::<_, std::convert::Infallible>(
+                    answer.map(|body| CountedBody { body, _request: open }),
+                )
             }
-            drop(permit);
         });
+        // A request may end at any time: looks at least this often.
+        let idle = self.times.idle;
+        let stream = TokioIo::new(TimedStream::new(stream, self.write_timeout));
+        let connection = self.builder.serve_connection(stream, service).into_owned();
+        tokio::spawn(async move {
+            let _held = (place, own_place, alive);
+            tokio::pin!(connection);
+            let (mut wait, mut is_draining) = (state.verdict(Instant::now()), false);
+            loop {
+                let next = match wait {
+                    ConnectionVerdict::Close => return,
+                    ConnectionVerdict::Keep(next) => next,
+                    ConnectionVerdict::Drain(next) => {
+                        if !std::mem::replace(&mut is_draining, true) {
+                            connection.as_mut().graceful_shutdown();
+                        }
+                        next
+                    }
+                };
+                tokio::select! {
+                    ended = &mut connection => {
+                        if let Err(error) = ended {
+                            tracing::debug!(%error, "a connection ended early");
+                        }
+                        return;
+                    }
+                    () = tokio::time::sleep(next.min(idle).max(PAUSE)) => wait = state.verdict(Instant::now()),
+                    _ = stopping.wait_for(|stopping| *stopping), if !is_draining => {
+                        wait = ConnectionVerdict::Drain(next);
+                    }
+                }
+            }
+        });
+    }
+}
+
+/// What each address is doing that has connections.
+#[derive(Default)]
+struct CallerAddresses(Mutex<HashMap<IpAddr, Arc<CallGate>>>);
+
+/// Addresses whose connections ended are forgotten when there are so many.
+const ADDRESSES_KEPT: usize = 4_096;
+
+impl CallerAddresses {
+    fn gate(&self, address: IpAddr) -> Arc<CallGate> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= ADDRESSES_KEPT {
+            known.retain(|_, gate| Arc::strong_count(gate) > 1);
+        }
+        known.entry(network_of(address)).or_default().clone()
     }
 }
 
@@ -136,4 +229,16 @@ fn builder(config: &ServerSection) -> Builder<TokioExecutor> {
         .keep_alive_interval(Some(Duration::from_secs(30)))
         .keep_alive_timeout(Duration::from_secs(20));
     builder
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn callers_have_a_share_of_the_descriptors() {
+        assert_eq!(fitting(4096, 1024), 128);
+        assert_eq!(fitting(4096, 65_536), 4096);
+        assert_eq!(fitting(4096, 4), 1);
+    }
 }

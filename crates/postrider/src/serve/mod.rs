@@ -1,10 +1,12 @@
 //! A whole server: starts store, keys, intake, dispatcher and API, and shuts them down in order.
 
 pub(crate) mod channels;
+mod connection;
 mod follow;
 mod listen;
 pub(crate) mod parts;
 mod teamwork;
+mod timed_stream;
 mod watch;
 
 use std::net::SocketAddr;
@@ -141,7 +143,7 @@ async fn start_all(
         books: accounts.into_iter().map(|accounts| accounts as Arc<dyn AccountListing>).collect(),
         watch: watch.clone(),
     }));
-    let listening = Listening::start(api::router(app.clone()), &config.server)
+    let listening = Listening::start(api::router(app.clone()), &config.server, metrics.clone())
         .await
         .with_context(|| format!("cannot listen on {}", config.server.listen))?;
     let mut dispatcher = None;

@@ -37,6 +37,8 @@ pub struct Metrics {
     messages: Family<OutcomeLabel, Counter>,
     refused: Family<OutcomeLabel, Counter>,
     keys_refused: Family<OutcomeLabel, Counter>,
+    calls_limited: Family<OutcomeLabel, Counter>,
+    connections_refused: Counter,
     pub(super) attempts: Family<LaneLabels, Counter>,
     pub(super) finished: Family<LaneLabels, Counter>,
     pub(super) dead_lettered: Family<LaneLabels, Counter>,
@@ -85,6 +87,12 @@ impl Metrics {
                 r,
                 "api_keys_refused",
                 "Calls refused because of their key, by reason",
+            ),
+            calls_limited: add(r, "api_calls_limited", "Calls answered with 429, by whose limit"),
+            connections_refused: add(
+                r,
+                "api_connections_refused",
+                "Connections closed because their address has too many",
             ),
             attempts: add(r, "attempts", "Calls to providers"),
             finished: add(r, "finished", "Deliveries that became final"),
@@ -181,6 +189,15 @@ impl Metrics {
     /// Counts one call that was refused because of its key.
     pub fn key_refused(&self, reason: &'static str) {
         self.keys_refused.get_or_create(&OutcomeLabel { outcome: reason }).inc();
+    }
+
+    /// Counts one call that was answered with 429: of a key, an address, a stream or a wrong key.
+    pub fn call_limited(&self, whose: &'static str) {
+        self.calls_limited.get_or_create(&OutcomeLabel { outcome: whose }).inc();
+    }
+
+    pub fn connection_refused(&self) {
+        self.connections_refused.inc();
     }
 
     /// Sets how much is pending, and how much may be.

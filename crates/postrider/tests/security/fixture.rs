@@ -26,14 +26,14 @@ pub(crate) struct Attacker {
     pub(crate) headers: Vec<(&'static str, String)>,
 }
 
-pub(crate) struct Answer {
+pub(crate) struct AttackAnswer {
     pub(crate) status: u16,
     /// In lower case.
     pub(crate) head: String,
     pub(crate) body: String,
 }
 
-impl Answer {
+impl AttackAnswer {
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.body)
             .unwrap_or_else(|_| panic!("not JSON: {} {}", self.head, self.body))
@@ -82,15 +82,15 @@ impl Attacker {
         format!("key_{}", &self.key[4..30])
     }
 
-    pub(crate) async fn get(&self, path: &str) -> Answer {
+    pub(crate) async fn get(&self, path: &str) -> AttackAnswer {
         self.call("GET", path, "").await
     }
 
-    pub(crate) async fn post(&self, path: &str, body: &Value) -> Answer {
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> AttackAnswer {
         self.call("POST", path, &body.to_string()).await
     }
 
-    pub(crate) async fn call(&self, method: &str, path: &str, body: &str) -> Answer {
+    pub(crate) async fn call(&self, method: &str, path: &str, body: &str) -> AttackAnswer {
         let mut stream = self.open(method, path, Some(body.len()), "connection: close\r\n").await;
         stream.write_all(body.as_bytes()).await.unwrap();
         let mut bytes = Vec::new();
@@ -165,14 +165,18 @@ pub(crate) fn message() -> Value {
     postrider_testkit::server::message()
 }
 
-fn parse(bytes: &[u8]) -> Answer {
+fn parse(bytes: &[u8]) -> AttackAnswer {
     let text = String::from_utf8_lossy(bytes).into_owned();
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
     let head = head.to_ascii_lowercase();
     let body =
         if head.contains("transfer-encoding: chunked") { unchunk(body) } else { body.into() };
-    Answer { status: status.unwrap_or_else(|| panic!("no HTTP answer: {text:?}")), head, body }
+    AttackAnswer {
+        status: status.unwrap_or_else(|| panic!("no HTTP answer: {text:?}")),
+        head,
+        body,
+    }
 }
 
 fn unchunk(mut body: &str) -> String {

@@ -4,4 +4,5 @@
 mod credentials;
 mod fixture;
 mod keys;
+mod limits;
 mod templates;

@@ -23,7 +23,7 @@ use super::auth::rejected;
 use super::extract::require_type;
 use super::lines;
 use super::prelude::*;
-use crate::keys::{KeyEnd, KeyRejection};
+use crate::keys::{Caller, KeyEnd, KeyRejection};
 
 const NDJSON: &str = "application/x-ndjson";
 const TYPES: [&str; 5] = [
@@ -57,6 +57,7 @@ pub(crate) async fn batch(
     let run = BatchRun {
         idle: Duration::from_secs(app.config().server.batch_idle_timeout_s),
         key_end: app.keys.end_of(&access.caller),
+        _caller: access.caller,
         splitter: Splitter::new(app.config().server.body_bytes_max),
         app,
         tenant: access.tenant,
@@ -75,6 +76,8 @@ struct BatchRun {
     idle: Duration,
     /// Tells when the caller's key stops working.
     key_end: KeyEnd,
+    /// Its place is held until the batch ends.
+    _caller: Caller,
     splitter: Splitter,
     results: ResultsSender,
     queue: LineQueue,

@@ -59,8 +59,28 @@ section! {
         request_timeout_s: u64 = 30,
         /// A batch ends when nothing arrives for this long.
         batch_idle_timeout_s: u64 = 60,
-        /// Connections beyond this many wait to be taken.
+        /// Connections beyond this many wait to be taken. At most an eighth of the limit of open files is used.
         connections_max: usize = 4096,
+        /// Connections of one address (of one /64 with IPv6). More are closed at once.
+        connections_per_address: usize = 512,
+        /// A connection without a request is closed after this time, also with HTTP/2.
+        idle_timeout_s: u64 = 75,
+        /// A connection takes no new requests after this time, and is closed after twice this time.
+        connection_age_s: u64 = 3600,
+        /// A connection is closed if its caller reads nothing of an answer for this long.
+        write_timeout_s: u64 = 30,
+        /// Requests per second of one key; 0 for no limit. More get 429.
+        key_requests_per_s: f64 = 0.0,
+        /// How many of them may come at once.
+        key_requests_burst: u32 = 100,
+        /// Calls of one key that are answered at the same time; 0 for no limit. More get 429.
+        key_calls_max: usize = 1024,
+        /// Event streams of one key. More get 429.
+        key_event_streams_max: usize = 20,
+        /// Requests per second of one address; 0 for no limit. More get 429. Trusted proxies have no limit.
+        address_requests_per_s: f64 = 0.0,
+        /// How many of them may come at once.
+        address_requests_burst: u32 = 100,
         /// "all"; "api": accept and show, but send nothing; or "worker": send and show, but accept nothing. A
         /// store in PostgreSQL or Redis has several servers with any of these.
         role: ServerRole = ServerRole::All,
@@ -177,11 +197,23 @@ impl ServerSection {
         check(
             self.header_timeout_s > 0
                 && self.request_timeout_s > 0
-                && self.batch_idle_timeout_s > 0,
+                && self.batch_idle_timeout_s > 0
+                && self.idle_timeout_s > 0
+                && self.write_timeout_s > 0,
             "server.…_timeout_s",
             0,
             "at least 1",
-        )
+        )?;
+        let per_address = self.connections_per_address;
+        check(per_address > 0, "server.connections_per_address", per_address, "at least 1")?;
+        check_range("server.connection_age_s", self.connection_age_s, 10..=10_000_000)?;
+        for (field, rate) in [
+            ("server.key_requests_per_s", self.key_requests_per_s),
+            ("server.address_requests_per_s", self.address_requests_per_s),
+        ] {
+            check_range(field, rate, 0.0..=1_000_000.0)?;
+        }
+        Ok(())
     }
 }
 
