@@ -96,7 +96,7 @@ impl InvariantWatch {
             self.plan.origin_name(arrival.origin).1 == *lane.provider
                 && (is_own || scope == BreakerScope::Provider)
         };
-        let addresses = self.network.addresses_called(since, is_probed);
+        let addresses = self.network.addresses_called(since + probes::UNDER_WAY_MS, is_probed);
         let is_no_chance = self.state().open_breakers.probed_in_vain(lane, scope, addresses);
         self.note(is_no_chance.then_some(broken));
     }

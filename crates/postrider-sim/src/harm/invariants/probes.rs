@@ -13,6 +13,9 @@ pub(super) const QUICK_MS: i64 = 2_000;
 /// The same where they may hang until they are given up.
 pub(super) const HANGING_MS: i64 = PROBE_MS + 1_000;
 
+/// Calls from before a breaker opened may be written so much later.
+pub(super) const UNDER_WAY_MS: i64 = 2_000;
+
 /// Deliveries that are due, and when all became well for them, by the origin's name and the tenant's.
 pub(super) type HealingArrivals = HashMap<String, Vec<(String, i64, u32)>>;
 
