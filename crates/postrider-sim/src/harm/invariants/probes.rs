@@ -26,10 +26,10 @@ const DIFFERENT: usize = 3;
 /// The breakers that are open, of origins and of tenants there, and how many rounds of probes in a row failed while
 /// others would have succeeded.
 #[derive(Default)]
-pub(super) struct OpenBreakers(HashMap<(String, Option<String>), OpenBreaker>);
+pub(super) struct OpenBreakers(HashMap<(String, Option<String>), ProbedBreaker>);
 
 #[derive(Default)]
-struct OpenBreaker {
+struct ProbedBreaker {
     opened_at: i64,
     in_vain: u32,
 }
