@@ -42,11 +42,12 @@ const WINDOW_MS: i64 = 30_000;
 const HEAL_MS: i64 = 60_000;
 /// When an overloaded origin can be known for it, and when calls there, and its refusals, are looked at, counted from
 /// when it was met.
+/// What waited for a sick part comes in the seconds after that is well again.
+const HEALED_MS: i64 = 15_000;
+const HEALED_LAG_MS: i64 = 2_000;
 const FOUND_AFTER_MS: i64 = 5_000;
 const STANDING_AFTER_MS: i64 = 15_000;
 const REFUSED_AFTER_MS: i64 = 30_000;
-/// More calls than an origin takes stand there for so long: it is overloaded.
-const QUEUED_MS: i64 = 1_000;
 /// How long it is remembered that an origin is overloaded.
 const KNOWN_FOR_MS: i64 = 60_000;
 const NEVER: i64 = i64::MAX / 4;
@@ -109,7 +110,11 @@ impl HarmRuns<'_> {
         let lags =
             sick.iter().zip(alone.iter().zip(&well)).map(|(is, (a, b))| (*is, is - a.max(b)));
         let excess = |(at, lag): (i64, i64)| {
-            let allowed = lag_allowed_ms(self.plan.since_change(at));
+            let allowed = lag_allowed_ms(self.plan.since_onset(at));
+            let allowed = match self.plan.since_healing(at) {
+                Some(..HEALED_MS) => allowed.max(HEALED_LAG_MS),
+                _ => allowed,
+            };
             (lag > allowed).then_some((lag - allowed, lag, at))
         };
         if let Some((_, lag, at)) = lags.filter_map(excess).max() {
@@ -284,13 +289,9 @@ fn most_standing(calls: &[&WireCall], part: &SickPart, slots: i64) -> i64 {
     let mut trouble = KnownTrouble::default();
     let mut is_late = vec![false; calls.len()];
     let (mut all, mut standing, mut most) = (0, 0, 0);
-    // A few calls that come together by chance are soon done: that is no overload.
-    let mut queued_since = None;
     for (at, change, nth) in changes {
-        let is_met = queued_since.is_some_and(|since| at - since >= QUEUED_MS);
-        trouble.look(is_met, at);
         all += change;
-        queued_since = if all > slots { queued_since.or(Some(at)) } else { None };
+        trouble.look(all > slots, at);
         let is_known = is_sick_for(part, FOUND_AFTER_MS, at) && trouble.lasts(FOUND_AFTER_MS, at);
         is_late[nth] |= change > 0 && is_known;
         standing += if is_late[nth] { change } else { 0 };

@@ -170,10 +170,16 @@ impl HarmPlan {
         self.arrivals.iter().filter(move |a| kind != HarmRunKind::HealthyAlone || !a.sick)
     }
 
-    /// How long ago the last of the sick parts began to be sick, or to be well again.
-    pub(crate) fn since_change(&self, at: i64) -> i64 {
-        let since = self.sick.iter().filter_map(|part| part.when.since_change(at));
+    /// How long ago the last of the sick parts began to be sick.
+    pub(crate) fn since_onset(&self, at: i64) -> i64 {
+        let since = self.sick.iter().filter_map(|part| part.when.since_onset(at));
         since.min().unwrap_or(at)
+    }
+
+    /// How long ago the last of the sick parts became well for good.
+    pub(crate) fn since_healing(&self, at: i64) -> Option<i64> {
+        let healed = self.sick.iter().filter_map(|part| part.when.healed_at());
+        healed.filter(|healed| *healed <= at).map(|healed| at - healed).min()
     }
 }
 

@@ -118,12 +118,6 @@ impl SickTime {
         (at >= onset).then_some(at - onset)
     }
 
-    /// How long before `at` it last began to be sick, or to be well for good: what waited meanwhile comes then.
-    pub(crate) fn since_change(&self, at: i64) -> Option<i64> {
-        let healed = self.healed_at().filter(|healed| at >= *healed);
-        healed.map(|healed| at - healed).or_else(|| self.since_onset(at))
-    }
-
     /// The same, so many times as slow.
     pub(crate) fn stretched(&self, by: f64) -> Self {
         let times = |ms: i64| (ms as f64 * by) as i64;

@@ -282,8 +282,13 @@ mod tests {
         let lane = store.ready_lanes(1).await.unwrap().remove(0).id;
         let leased = store.lease(lane, 1, LEASE).await.unwrap().remove(0);
         let (release, blocked) = std::sync::mpsc::channel::<()>();
-        let block = WriterRequest::Task(Box::new(move |_| blocked.recv().unwrap()));
+        let (begin, began) = tokio::sync::oneshot::channel();
+        let block = WriterRequest::Task(Box::new(move |_| {
+            begin.send(()).unwrap();
+            blocked.recv().unwrap();
+        }));
         assert!(store.requests.try_send(block).is_ok());
+        began.await.unwrap();
         let mut tasks = Vec::new();
         for _ in 0..20 {
             let store = store.clone();
