@@ -48,7 +48,8 @@ pub(crate) fn hide_exactly(text: &str, address: &str) -> String {
     shown
 }
 
-/// A body without these credentials, however short they are. Hidden before anything is cut off, so that no part is left.
+/// A body without these credentials, however short they are. They are hidden before anything is cut off, so that no
+/// part is left.
 pub(crate) fn without<'a>(body: &'a [u8], secrets: &[String]) -> Cow<'a, [u8]> {
     if secrets.is_empty() {
         return Cow::Borrowed(body);

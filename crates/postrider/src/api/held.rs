@@ -41,8 +41,8 @@ pub(crate) struct ReleaseResponse {
     pub released: u64,
 }
 
-/// Let held deliveries go on, at a chosen rate if given. With a key for all tenants and `Postrider-Tenant: *`, those of all
-/// tenants.
+/// Let held deliveries go on, at a chosen rate if given. With a key for all tenants and `Postrider-Tenant: *`, those
+/// of all tenants.
 #[utoipa::path(post, path = "/v1/deliveries/release", tag = "deliveries", request_body = ReleaseRequest,
     responses((status = 200, body = ReleaseResponse), (status = "4XX", body = Problem)))]
 pub(crate) async fn release(

@@ -206,7 +206,8 @@ pub(crate) async fn readyz(State(app): State<SharedState>) -> ApiResult<&'static
     Ok("ready\n")
 }
 
-/// Metrics in the Prometheus text format. Needs a key for all tenants with the scope `read` unless `server.metrics_public`.
+/// Metrics in the Prometheus text format. Needs a key for all tenants with the scope `read`, unless
+/// `server.metrics_public`.
 #[utoipa::path(get, path = "/metrics", tag = "overview", responses((status = 200, body = String), (status = 403, body = Problem)))]
 pub(crate) async fn metrics(
     State(app): State<SharedState>,
