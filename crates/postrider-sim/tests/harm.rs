@@ -50,7 +50,6 @@ fn worlds_that_once_broke_a_bound_keep_it() {
         4_026,
         4_101,
         4_110,
-        4_375,
         4_430,
         4_571,
         5_115,
