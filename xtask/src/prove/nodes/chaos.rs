@@ -246,7 +246,8 @@ fn chaos(
     eprintln!("{sent_so_far} were accepted when the fault was over");
     let drained = await_drained(cluster, &log)?;
     let from = began + WARM_UP.min(all.mul_f64(BEFORE / 2.0));
-    let before = series.rate(from, fault_at);
+    // No more than what is handed in: what had waited at the beginning is no rate.
+    let before = series.rate(from, fault_at).min(rate as f64);
     let last_part = all.mul_f64(AFTER / 2.0);
     let after = series.rate(end - last_part.min(end - over_at), end);
     Ok(verdict(name, cluster, &log, &events)?.with_rates(
