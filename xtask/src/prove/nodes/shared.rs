@@ -88,7 +88,7 @@ impl SharedFixture {
         let token = cluster.api.path("token");
         std::fs::write(&token, TOKEN)?;
         let account = format!(
-            "[accounts.main]\nchannel = \"ntfy\"\nendpoint = \"http://{}\"\ncredential = \"file:{}\"\n",
+            "[accounts.main]\nchannel = \"ntfy\"\ntenant = \"*\"\nendpoint = \"http://{}\"\ncredential = \"file:{}\"\n",
             cluster.provider,
             token.display()
         );
