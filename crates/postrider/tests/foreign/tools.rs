@@ -1,12 +1,11 @@
 //! Programs of other people: a Python environment and a Node folder with the packages of the tests, postfix's
 //! `smtp-sink`, and `swaks`. Made once per target folder, by the first test that needs them.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-use postrider_testkit::foreign::{once, python_environment, run, run_after};
 use serde_json::Value;
 
 const PACKAGES: [&str; 11] = [
@@ -25,18 +24,54 @@ const PACKAGES: [&str; 11] = [
 
 const NODE_PACKAGES: [&str; 3] = ["@parse/node-apn@8.1.0", "web-push@3.6.7", "http_ece@1.2.1"];
 
-/// A Python that has the packages.
-pub(crate) fn python() -> PathBuf {
-    python_environment(tmp(), "foreign-python-3", &PACKAGES).join("python")
+/// Runs `make` if `folder` is not there yet; other tests wait meanwhile.
+fn once(folder: &Path, make: impl FnOnce(&Path)) {
+    fs::create_dir_all(folder.parent().unwrap()).unwrap();
+    let lock = File::create(folder.with_extension("lock")).unwrap();
+    lock.lock().unwrap();
+    if !folder.join("ready").exists() {
+        let _ = fs::remove_dir_all(folder);
+        make(folder);
+        fs::write(folder.join("ready"), "").unwrap();
+    }
 }
 
-fn tmp() -> &'static Path {
-    Path::new(env!("CARGO_TARGET_TMPDIR"))
+/// What a fresh machine lacks is fetched before the second try.
+fn run_after(remedy: &[&str], mut command: Command) {
+    if !command.output().is_ok_and(|output| output.status.success()) {
+        let mut apt = Command::new("apt-get");
+        let _tried = apt.args(remedy).output();
+        run(&mut command);
+    }
+}
+
+fn run(command: &mut Command) {
+    let output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success(),
+        "{command:?} failed; the tests need what it installs:\n{said}"
+    );
+}
+
+/// A Python that has the packages.
+pub(crate) fn python() -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("foreign-python-3");
+    once(&folder, |folder| {
+        let mut venv = Command::new("python3");
+        venv.args(["-m", "venv"]).arg(folder);
+        run_after(&["install", "-y", "--no-install-recommends", "python3-venv"], venv);
+        let pip = folder.join("bin/pip");
+        run(Command::new(pip)
+            .args(["install", "--quiet", "--disable-pip-version-check"])
+            .args(PACKAGES));
+    });
+    folder.join("bin/python")
 }
 
 /// A folder where node finds the packages.
 fn node_modules() -> PathBuf {
-    let folder = tmp().join("foreign-node-2");
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("foreign-node-2");
     once(&folder, |folder| {
         fs::create_dir_all(folder).unwrap();
         fs::write(folder.join("package.json"), r#"{"private":true}"#).unwrap();
@@ -77,7 +112,7 @@ pub(crate) fn swaks() -> Command {
 /// What is in a Debian package, without installing it.
 fn unpacked(package: &str) -> PathBuf {
     let name = format!("foreign-{package}-1");
-    let folder = tmp().join(name);
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     once(&folder, |folder| {
         fs::create_dir_all(folder).unwrap();
         let mut download = Command::new("apt-get");
