@@ -32,7 +32,7 @@ pub(super) struct HarmFixture {
     /// When sending begins, in milliseconds since 1970.
     pub(super) begin_ms: u64,
     // Ends the processes when it is dropped.
-    _processes: ProcessFixture,
+    processes: ProcessFixture,
 }
 
 impl HarmFixture {
@@ -66,7 +66,16 @@ impl HarmFixture {
         ))?;
         processes.start()?;
         ensure!(now_ms() < begin_ms, "the server was not ready in time; the machine is busy");
-        Ok(Self { server: processes.server_at, ports, begin_ms, _processes: processes })
+        Ok(Self { server: processes.server_at, ports, begin_ms, processes })
+    }
+
+    /// The server's memory, in bytes.
+    pub(super) fn memory(&self) -> Result<u64> {
+        let pid = self.processes.pid().context("the server does not run")?;
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+        Ok(kib.context("no VmRSS in the status of the server")? * 1024)
     }
 
     /// Where the provider tells what it received.

@@ -3,6 +3,7 @@
 
 mod accounts;
 mod hosts;
+mod memory;
 mod origins;
 mod paths;
 mod tenants;
@@ -71,6 +72,11 @@ const CONDITIONS: &[HarmCondition] = &[
         name: "email",
         aim: "one mail account slow, one failing: the third one's mail keeps 90 % of its rate",
         run: accounts::email,
+    },
+    HarmCondition {
+        name: "memory",
+        aim: "100 000 lanes, 65 536 sick addresses, as many connections as there are files: below 400 MB",
+        run: memory::of_lanes_addresses_and_connections,
     },
 ];
 
