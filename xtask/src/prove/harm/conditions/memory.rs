@@ -22,8 +22,10 @@ const WELL_PATHS: u64 = 1_000;
 const ROUNDS: u64 = 3;
 /// Connections that fit into the limit of open files, if that is not lower.
 const CONNECTIONS: u64 = 20_000;
-/// Of each part, above a server that does nothing.
-const BYTES_MAX: u64 = 400_000_000;
+/// What a lane, a sick address and a connection with its origin and lane may take, with what the allocator keeps.
+const LANE_BYTES_MAX: u64 = 4_500;
+const SICK_BYTES_MAX: u64 = 3_000;
+const CONNECTION_BYTES_MAX: u64 = 36_000;
 const PATIENCE: Duration = Duration::from_secs(120);
 
 const ALWAYS_503: &str = "[[rule]]\nfault = \"503\"\nname = \"bad-\"\n";
@@ -32,13 +34,14 @@ pub(super) fn of_lanes_addresses_and_connections(options: &HarmProofOptions) -> 
     let parts = [lanes(options)?, sick_addresses(options)?, connections(options)?];
     let shown: Vec<String> = parts.iter().map(MemoryOfPart::shown).collect();
     let figures = shown.join("; ");
-    ensure!(parts.iter().all(|part| part.grown() < BYTES_MAX), "{figures}");
+    ensure!(parts.iter().all(|part| part.grown() < part.count * part.each_max), "{figures}");
     Ok(figures)
 }
 
 /// What a server took before and after it learned about many things of one kind.
 struct MemoryOfPart {
     count: u64,
+    each_max: u64,
     what: &'static str,
     before: u64,
     after: u64,
@@ -59,7 +62,9 @@ impl MemoryOfPart {
 
 /// Every lane was called once, and has a delivery that waits for its retry.
 fn lanes(options: &HarmProofOptions) -> Result<MemoryOfPart> {
-    let config = |_| "[classes.later]\nretry = { kind = \"schedule\", schedule_ms = [3600000] }\n".to_owned();
+    let config = |_| {
+        "[classes.later]\nretry = { kind = \"schedule\", schedule_ms = [3600000] }\n".to_owned()
+    };
     let fixture = HarmFixture::start(options, ALWAYS_503, config)?;
     let before = fixture.memory()?;
     let count = LANE_TENANTS * LANE_ORIGINS;
@@ -69,7 +74,13 @@ fn lanes(options: &HarmProofOptions) -> Result<MemoryOfPart> {
         .collect();
     send_all(&fixture, &messages)?;
     await_metric(&fixture, "postrider_deliveries{outcome=\"retrying\"}", count)?;
-    Ok(MemoryOfPart { count, what: "lanes", before, after: fixture.memory()? })
+    Ok(MemoryOfPart {
+        count,
+        each_max: LANE_BYTES_MAX,
+        what: "lanes",
+        before,
+        after: fixture.memory()?,
+    })
 }
 
 /// Each address failed three times in a row while others of its tenant worked.
@@ -84,7 +95,13 @@ fn sick_addresses(options: &HarmProofOptions) -> Result<MemoryOfPart> {
         send_all(&fixture, &messages)?;
         await_ended(&fixture, sent)?;
     }
-    Ok(MemoryOfPart { count: SICK, what: "sick addresses", before, after: fixture.memory()? })
+    Ok(MemoryOfPart {
+        count: SICK,
+        each_max: SICK_BYTES_MAX,
+        what: "sick addresses",
+        before,
+        after: fixture.memory()?,
+    })
 }
 
 fn round_of_tenant(tenant: u64) -> impl Iterator<Item = DueMessage> {
@@ -105,7 +122,7 @@ fn connections(options: &HarmProofOptions) -> Result<MemoryOfPart> {
     send_all(&fixture, &messages)?;
     await_ended(&fixture, CONNECTIONS)?;
     let (count, after) = (metric(&fixture, "postrider_connections")?, fixture.memory()?);
-    Ok(MemoryOfPart { count, what: "connections", before, after })
+    Ok(MemoryOfPart { count, each_max: CONNECTION_BYTES_MAX, what: "connections", before, after })
 }
 
 fn to_path(tenant: u64, origin: u64, name: String, class: &'static str) -> DueMessage {

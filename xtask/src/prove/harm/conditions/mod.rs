@@ -75,7 +75,7 @@ const CONDITIONS: &[HarmCondition] = &[
     },
     HarmCondition {
         name: "memory",
-        aim: "100 000 lanes, 65 536 sick addresses, as many connections as there are files: below 400 MB",
+        aim: "100 000 lanes, 65 536 sick addresses, as many connections as there are files: 4.5, 3 and 36 KB each",
         run: memory::of_lanes_addresses_and_connections,
     },
 ];
