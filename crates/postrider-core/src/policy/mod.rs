@@ -1,6 +1,7 @@
 //! The rules that decide what happens next. Every rule is pure: time and random numbers are arguments.
 
 pub mod account;
+pub mod address_room;
 pub mod address_turns;
 pub mod backoff;
 pub mod backpressure;

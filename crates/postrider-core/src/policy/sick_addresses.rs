@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::model::time::Timestamp;
+use crate::policy::address_room::AddressShare;
 
 /// Failures in a row after which an address is sick.
 const FAILURES_MIN: u32 = 3;
@@ -20,13 +21,15 @@ const ASKED_MIN: u32 = 2;
 const ASKED_MIN_PACED: u32 = 5;
 /// Long calls after which an address is slow.
 const LONG_MIN: u32 = 2;
-/// Addresses that something is remembered about, at most.
-const ADDRESSES_MAX: usize = 16_384;
 /// How long something is remembered about an address that is not heard of.
 const REMEMBERED: Duration = Duration::from_secs(600);
+/// Where there is no room, what can be forgotten is looked for so often.
+const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub struct SickAddresses {
+    share: AddressShare,
+    swept: Timestamp,
     known: HashMap<u64, AddressHealth>,
     /// Calls under way by address, as far as they were told.
     under_way: HashMap<u64, u32>,
@@ -72,6 +75,11 @@ pub struct AddressCondition {
 }
 
 impl SickAddresses {
+    pub fn sharing(share: AddressShare) -> Self {
+        let (known, under_way) = (HashMap::new(), HashMap::new());
+        Self { share, swept: Timestamp::default(), known, under_way }
+    }
+
     /// Whether a call to the address may be made, or when. `target` is a number that stands for the
     /// address.
     pub fn turn(&self, target: u64, now: Timestamp) -> AddressTurn {
@@ -165,6 +173,7 @@ impl SickAddresses {
         }
         if health.rest.is_none() && health.long == 0 {
             self.known.remove(&target);
+            self.share.give_back(1);
         }
     }
 
@@ -200,15 +209,32 @@ impl SickAddresses {
 
     /// The entry of an address, unless there are too many.
     fn health(&mut self, target: u64, now: Timestamp) -> Option<&mut AddressHealth> {
-        if self.known.len() >= ADDRESSES_MAX && !self.known.contains_key(&target) {
-            self.known.retain(|_, health| !health.is_forgettable(now));
-            if self.known.len() >= ADDRESSES_MAX {
-                return None;
-            }
+        if !self.known.contains_key(&target) && !self.make_room(now) {
+            return None;
         }
         let health = self.known.entry(target).or_default();
         health.heard = now;
         Some(health)
+    }
+
+    fn make_room(&mut self, now: Timestamp) -> bool {
+        if self.share.take() {
+            return true;
+        }
+        if now.since(self.swept) < SWEEP_EVERY {
+            return false;
+        }
+        self.swept = now;
+        let before = self.known.len();
+        self.known.retain(|_, health| !health.is_forgettable(now));
+        self.share.give_back(before - self.known.len());
+        self.share.take()
+    }
+}
+
+impl Drop for SickAddresses {
+    fn drop(&mut self) {
+        self.share.give_back(self.known.len());
     }
 }
 
@@ -293,7 +319,7 @@ mod tests {
         let mut addresses = SickAddresses::default();
         (1..=3).for_each(|s| _ = fail(&mut addresses, s));
         (100..100_000).for_each(|target| _ = addresses.failed(target, at(4), true, at(4), 0.5));
-        assert!(addresses.known.len() <= ADDRESSES_MAX);
+        assert_eq!(addresses.known.len(), 16_384);
         assert!(addresses.is_sick(7));
     }
 

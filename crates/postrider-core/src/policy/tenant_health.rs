@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use crate::model::time::Timestamp;
+use crate::policy::address_room::AddressShare;
 use crate::policy::call_credit::CallCredit;
 use crate::policy::recent_voters::RecentVoters;
 use crate::policy::served_addresses::ServedAddresses;
@@ -54,7 +55,7 @@ pub enum Wish {
     OfMore,
 }
 
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub struct TenantHealth {
     votes: Votes,
     /// Failed calls in a row, each within a minute of the one before, and when the last of them failed.
@@ -83,8 +84,9 @@ pub struct HealthCall {
 
 impl TenantHealth {
     /// Begins with what is known from before anything failed.
-    pub fn with_voters(voters: &RecentVoters) -> Self {
-        Self { votes: voters.votes(), served: voters.served(), ..Self::default() }
+    pub fn with_voters(voters: &RecentVoters, room: AddressShare) -> Self {
+        let addresses = SickAddresses::sharing(room);
+        Self { votes: voters.votes(), served: voters.served(), addresses, ..Self::default() }
     }
 
     /// Learns from the end of a call. `random` is a random number in `0.0..1.0`.

@@ -20,6 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use postrider_core::model::message::Priority;
+use postrider_core::policy::address_room::AddressRoom;
 use postrider_core::policy::address_turns::{AddressTurns, SlowRoom};
 use postrider_core::policy::breaker::BreakerOverride;
 use postrider_core::policy::throttle::Pause;
@@ -79,6 +80,7 @@ pub struct Lanes {
     budgets: RetryBudgets,
     rates: RateLimits,
     global: GlobalCalls,
+    address_room: Arc<AddressRoom>,
     operator: OperatorOrders,
     shortage: Mutex<Option<(Timestamp, Box<str>)>>,
     channels: AccountChannels,
@@ -102,6 +104,7 @@ impl Lanes {
             budgets: RetryBudgets::new(policy.limits.retry_budget),
             rates: RateLimits::new(policies.clone()),
             global: GlobalCalls::default(),
+            address_room: Arc::default(),
             policies,
             random: JitterRng::new(seed),
             providers: Mutex::default(),
@@ -367,7 +370,8 @@ impl Lanes {
     fn new_provider(&self, key: &ProviderKey) -> Arc<LaneProvider> {
         let limits = &self.policies.now().limits;
         let ceiling = self.ceiling(limits, key.0);
-        let provider = LaneProvider::new(key.clone(), ceiling, limits.breaker);
+        let provider =
+            LaneProvider::new(key.clone(), ceiling, limits.breaker, self.address_room.clone());
         if let Some((forced, _)) = self.operator.forced(key) {
             provider.gates().breaker.force(Some(forced));
         }

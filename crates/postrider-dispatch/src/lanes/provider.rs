@@ -3,10 +3,11 @@
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use postrider_core::model::message::Priority;
+use postrider_core::policy::address_room::AddressRoom;
 use postrider_core::policy::address_turns::is_slow;
 use postrider_core::policy::breaker::{BreakerPolicy, BreakerRefusal, BreakerState};
 use postrider_core::policy::call_limit::{CallLimit, CallToken};
@@ -64,6 +65,7 @@ pub(super) struct ProviderGates {
     pub(super) tenants: HashMap<TenantId, TenantGates>,
     /// So many tenants are remembered before some are forgotten.
     tenants_max: usize,
+    address_room: Arc<AddressRoom>,
 }
 
 /// What the checks know about one tenant at the provider.
@@ -106,7 +108,12 @@ pub(super) struct BreakerEpochs {
 }
 
 impl LaneProvider {
-    pub(super) fn new(key: ProviderKey, ceiling: usize, policy: BreakerPolicy) -> Self {
+    pub(super) fn new(
+        key: ProviderKey,
+        ceiling: usize,
+        policy: BreakerPolicy,
+        address_room: Arc<AddressRoom>,
+    ) -> Self {
         Self {
             number: number(&key),
             key,
@@ -122,6 +129,7 @@ impl LaneProvider {
                 gathering: false,
                 tenants: HashMap::new(),
                 tenants_max: TENANTS_MAX,
+                address_room,
             }),
         }
     }
@@ -304,9 +312,12 @@ impl ProviderGates {
     }
 
     pub(super) fn trouble(&mut self, tenant: &TenantId, now: Timestamp) -> &mut TenantTrouble {
-        let policy = self.policy;
+        let (policy, room) = (self.policy, self.address_room.clone());
         let TenantGates { trouble, recent, voters, .. } = self.tenant(tenant, now);
-        trouble.get_or_insert_with(|| Box::new(TenantTrouble::new(&policy, recent, voters, now)))
+        trouble.get_or_insert_with(|| {
+            let health = TenantHealth::with_voters(voters, room.share(number(tenant)));
+            Box::new(TenantTrouble::new(&policy, recent, health, now))
+        })
     }
 
     pub(super) fn known_trouble(&self, tenant: &TenantId) -> Option<&TenantTrouble> {
@@ -346,12 +357,12 @@ impl TenantTrouble {
     fn new(
         policy: &BreakerPolicy,
         recent: &RecentCalls,
-        voters: &RecentVoters,
+        health: TenantHealth,
         now: Timestamp,
     ) -> Self {
         let mut trouble = Self {
             pause: Pause::default(),
-            health: TenantHealth::with_voters(voters),
+            health,
             breaker: ProbeBreaker::new(policy),
             storm: Storm::new(policy),
             throttled_until: Timestamp::default(),
@@ -416,7 +427,7 @@ mod tests {
     #[test]
     fn what_is_known_of_one_tenant_outlasts_any_number_of_quiet_ones() {
         let key = (ChannelKind::new("push"), "https://push.example".into());
-        let provider = LaneProvider::new(key, 1_024, BreakerPolicy::default());
+        let provider = LaneProvider::new(key, 1_024, BreakerPolicy::default(), Arc::default());
         let mut gates = provider.gates();
         let (paused, busy) = (TenantId::new("paused"), TenantId::new("busy"));
         gates.trouble(&paused, NOW).pause.extend(NOW + Duration::from_secs(900));

@@ -88,8 +88,8 @@ pub(super) const HEALTH: &[RuleChange] = &[
         "good answers from before the first failure count",
         &[patch(
             lanes!("provider.rs"),
-            "health: TenantHealth::with_voters(voters),",
-            "health: TenantHealth::default(),",
+            "TenantHealth::with_voters(voters, room.share(number(tenant)))",
+            "TenantHealth::with_voters(&RecentVoters::default(), room.share(number(tenant)))",
         )],
     ),
     rule(
