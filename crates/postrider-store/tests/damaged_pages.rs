@@ -278,7 +278,7 @@ async fn a_damaged_list_of_tags_stops_nothing_and_is_made_anew_by_a_repair() {
     damage(dir.path(), "message_tag");
     let store = open(dir.path(), &clock);
     clock.advance(LEASE * 60 * 24);
-    while store.prune(&Retention::of(LEASE)).await.unwrap() > 0 {}
+    while store.prune(&Retention::of(LEASE)).await.unwrap().deleted > 0 {}
     assert_eq!(store.counts(None).await.unwrap().messages, 0);
 }
 
@@ -311,7 +311,7 @@ async fn old_deliveries_behind_a_damaged_page_are_deleted() {
     clock.advance(LEASE * 60 * 24);
     let mut pruned = 0;
     loop {
-        match store.prune(&Retention::of(LEASE)).await.unwrap() {
+        match store.prune(&Retention::of(LEASE)).await.unwrap().deleted {
             0 => break,
             some => pruned += some,
         }

@@ -156,9 +156,8 @@ impl Chores {
         tokio::spawn(async move {
             loop {
                 match store.prune(&retention).await {
-                    // As the server: what has just become old waits for the next hour.
-                    Ok(n) if n < 1_000 => break,
-                    Ok(_) => tokio::task::yield_now().await,
+                    Ok(progress) if progress.has_more => tokio::task::yield_now().await,
+                    Ok(_) => break,
                     Err(error) => {
                         eprintln!("prune: {error}");
                         break;
