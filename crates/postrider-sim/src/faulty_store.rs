@@ -10,8 +10,8 @@ use postrider_core::policy::rate_slice::RateSlice;
 use postrider_core::ports::store::{
     Admission, CancelResult, Consumer, Counts, DedupKey, DeliveryFilter, Document, DocumentChanges,
     DocumentVersion, Documents, HeldDeliveries, Intake, LaneDepth, Ledger, Load, MessageView,
-    NewAddress, NewMessage, Page, PutResult, Registry, Replay, Retention, Selection, Shares, Store,
-    StoreResult, StrikeFilter, StruckAddress,
+    NewAddress, NewMessage, Page, PruneProgress, PutResult, Registry, Replay, Retention, Selection,
+    Shares, Store, StoreResult, StrikeFilter, StruckAddress,
 };
 use postrider_core::{
     Address, AddressHash, AddressId, Clock, Delivery, DeliveryId, KeyId, LaneId, LaneKey,
@@ -169,7 +169,7 @@ impl Ledger for FaultyStore {
         self.ask(self.inner.oldest_pending())
     }
 
-    async fn prune(&self, retention: &Retention) -> StoreResult<u64> {
+    async fn prune(&self, retention: &Retention) -> StoreResult<PruneProgress> {
         self.ask(self.inner.prune(retention))
     }
 }

@@ -250,7 +250,7 @@ async fn fill_and_prune(disk: &Disk) -> Option<WorkingStore> {
     }
     let mut pruned = 0;
     loop {
-        match store.prune(&Retention::of(Duration::ZERO)).await.unwrap() {
+        match store.prune(&Retention::of(Duration::ZERO)).await.unwrap().deleted {
             0 => break,
             some => pruned += some,
         }

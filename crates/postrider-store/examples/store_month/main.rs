@@ -1,9 +1,10 @@
 //! Thirty virtual days of one store: `cargo xtask prove month`. Keyed messages are accepted, sent, retried,
 //! buried and pruned, with a clock that runs fast. Prints a table, one row per tenth of the time. Ends with an
 //! error if the last tenth is worse than the first tenth of a new store that runs in turns with it, if the file
-//! is larger than what it keeps, or if the hourly chores hold up a commit.
+//! is larger than what it keeps, or if the hourly chores hold up a commit. Between slices, the disk alone is measured.
 //! Arguments: `--messages N`, `--retention-days N`, `--dir DIR`.
 
+mod disk;
 mod load;
 mod report;
 
@@ -17,6 +18,7 @@ use postrider_core::ports::store::{Ledger, Retention, StoreError, StoreResult};
 use postrider_store::conformance::WorkingStore;
 use postrider_store::{ManualClock, StoreOptions};
 
+use disk::DiskProbe;
 use load::MonthLoad;
 use report::{Samples, check, print_row};
 
@@ -74,13 +76,16 @@ async fn run(options: MonthOptions) -> StoreResult<Vec<String>> {
         options.retention.as_secs() / DAY.as_secs()
     );
     print_row(None);
+    let mut probe = DiskProbe::new(&dir)?;
     let mut old = MonthRun::open(&dir, &options)?;
     let mut tenths = Vec::new();
     for tenth in 1..TENTHS {
         let mut samples = Samples::default();
         for _ in 0..SLICES {
             old.slice(&mut samples).await?;
+            probe.measure()?;
         }
+        samples.disk = probe.take();
         print_row(Some((&tenth.to_string(), &samples)));
         tenths.push(samples);
     }
@@ -90,7 +95,10 @@ async fn run(options: MonthOptions) -> StoreResult<Vec<String>> {
     for _ in 0..SLICES {
         young.slice(&mut first).await?;
         old.slice(&mut last).await?;
+        probe.measure()?;
     }
+    first.disk = probe.take();
+    last.disk = first.disk;
     print_row(Some(("new 1", &first)));
     print_row(Some(("10", &last)));
     young.store.close().await;
@@ -156,9 +164,8 @@ impl Chores {
         tokio::spawn(async move {
             loop {
                 match store.prune(&retention).await {
-                    // As the server: what has just become old waits for the next hour.
-                    Ok(n) if n < 1_000 => break,
-                    Ok(_) => tokio::task::yield_now().await,
+                    Ok(progress) if progress.has_more => tokio::task::yield_now().await,
+                    Ok(_) => break,
                     Err(error) => {
                         eprintln!("prune: {error}");
                         break;

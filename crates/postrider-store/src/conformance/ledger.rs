@@ -162,7 +162,7 @@ pub async fn a_tag_of_forgotten_work_finds_nothing(fixture: &StoreFixture<'_>) {
     }
     fixture.clock.advance(secs(100));
     let kept = fixture.accept(tagged(&[1])).await.1;
-    while fixture.store.prune(&Retention::of(secs(50))).await.unwrap() > 0 {}
+    while fixture.store.prune(&Retention::of(secs(50))).await.unwrap().deleted > 0 {}
     for tenant in [None, Some(acme())] {
         let tag = Some("sale".into());
         let filter = DeliveryFilter { tenant, tag, ..DeliveryFilter::default() };
@@ -201,12 +201,12 @@ pub async fn prune_deletes_only_old_final_deliveries(fixture: &StoreFixture<'_>)
     let send_at = Some(fixture.now() + secs(500));
     let (waiting, _) = fixture.accept(NewMessage { send_at, ..message("acme", 1) }).await;
     fixture.clock.advance(secs(99));
-    assert_eq!(fixture.store.prune(&Retention::of(secs(100))).await.unwrap(), 0);
+    assert_eq!(fixture.store.prune(&Retention::of(secs(100))).await.unwrap().deleted, 0);
     let (young, _) = fixture.accept(message("acme", 1)).await;
     fixture.settle_next(Decision::Done).await;
     fixture.clock.advance(secs(1));
-    assert_eq!(fixture.store.prune(&Retention::of(secs(100))).await.unwrap(), 1);
-    assert_eq!(fixture.store.prune(&Retention::of(secs(100))).await.unwrap(), 0);
+    assert_eq!(fixture.store.prune(&Retention::of(secs(100))).await.unwrap().deleted, 1);
+    assert_eq!(fixture.store.prune(&Retention::of(secs(100))).await.unwrap().deleted, 0);
     assert_eq!(fixture.store.message(None, sent).await.unwrap(), None);
     for kept in [dead, waiting, young] {
         assert!(fixture.store.message(None, kept).await.unwrap().is_some());
@@ -215,7 +215,7 @@ pub async fn prune_deletes_only_old_final_deliveries(fixture: &StoreFixture<'_>)
     assert_eq!((counts.messages, counts.states[&State::Sent]), (3, 1));
     fixture.store.discard(None, Selection::Ids(dead_delivery)).await.unwrap();
     assert_eq!(
-        fixture.store.prune(&Retention::of(secs(100))).await.unwrap(),
+        fixture.store.prune(&Retention::of(secs(100))).await.unwrap().deleted,
         1,
         "a discarded dead letter is forgotten, too"
     );
@@ -233,7 +233,7 @@ pub async fn a_tenant_may_have_its_own_retention(fixture: &StoreFixture<'_>) {
     }
     for (wait, pruned) in [(49, 0), (1, 1), (49, 0), (1, 1), (399, 0), (1, 1)] {
         fixture.clock.advance(secs(wait));
-        assert_eq!(fixture.store.prune(&retention).await.unwrap(), pruned);
+        assert_eq!(fixture.store.prune(&retention).await.unwrap().deleted, pruned);
     }
     for id in ids {
         assert_eq!(fixture.store.message(None, id).await.unwrap(), None);
@@ -258,12 +258,12 @@ pub async fn a_dead_letter_is_discarded_when_its_time_is_over(fixture: &StoreFix
     fixture.store.prune(&retention).await.unwrap();
     assert!(fixture.content(lone).await.is_some() && fixture.content(shared).await.is_some());
     fixture.clock.advance(secs(1));
-    assert_eq!(fixture.store.prune(&retention).await.unwrap(), 0, "the history stays");
+    assert_eq!(fixture.store.prune(&retention).await.unwrap().deleted, 0, "the history stays");
     assert_eq!((fixture.content(lone).await, fixture.content(shared).await), (None, None));
     assert!(fixture.content(kept).await.is_some());
     assert_eq!(fixture.counts().await.dead[&DeadReason::Permanent], 1);
     fixture.clock.advance(secs(900));
-    assert_eq!(fixture.store.prune(&retention).await.unwrap(), 3);
+    assert_eq!(fixture.store.prune(&retention).await.unwrap().deleted, 3);
     assert_eq!(fixture.store.message(None, lone).await.unwrap(), None);
     assert!(fixture.store.message(None, kept).await.unwrap().is_some());
 }

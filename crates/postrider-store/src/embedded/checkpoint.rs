@@ -1,8 +1,10 @@
 //! Checkpoints: moves the journal into the database, on a thread of its own. Never waits for a reader and
 //! never holds the write lock for long: a journal that a foreign reader needs grows, and is reported.
 //!
-//! A passive checkpoint never blocks a commit, but never quite catches up with the commits either. So the
-//! writer moves the last few pages itself, and the journal starts over and stays bounded.
+//! The thread moves a part of the journal at a time: each part ends with a sync of the database, and a commit that
+//! comes meanwhile waits for the disk as long as the part is large. A passive checkpoint never blocks a commit, but
+//! never quite catches up with the commits either. So, once the journal is long, the writer moves the last few pages
+//! itself, and the journal starts over and stays bounded.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,14 +22,16 @@ use super::journal_holders::journal_holders;
 use super::shared::StoreShared;
 use super::sql::schema::open_checkpointer;
 
-/// Rows written between checkpoints: some tens of megabytes of journal.
-const ROWS_BETWEEN: u64 = 20_000;
+/// Rows written between two parts: some megabytes of journal.
+const ROWS_BETWEEN: u64 = 8_000;
+/// A journal of so many pages starts over.
+const FRAMES_MAX: i64 = 5_000;
 /// After so long without writes, the journal is cut to nothing.
 const IDLE: Duration = Duration::from_secs(5);
 /// The pause between two tries while a reader needs the journal.
 const BLOCKED_PAUSE: Duration = Duration::from_secs(1);
-/// So much is left to the writer. With more, the thread goes over the journal once more.
-const FRAMES_LEFT_MAX: i64 = 32_000;
+/// So many pages are left to the writer, for which commits wait. With more, the thread goes over the journal once more.
+const FRAMES_LEFT_MAX: i64 = 250;
 const PASSES_MAX: usize = 8;
 /// The size of a journal without a bound that is worth a report.
 const LONG_JOURNAL: u64 = 96 << 20;
@@ -83,7 +87,7 @@ impl Checkpointer {
             journal: journal.clone(),
             shared_memory: shared_memory_of(database),
             long_journal: journal_max.map_or(LONG_JOURNAL, |max| max / 2 * 3),
-            moved: 0,
+            frames: 0,
         };
         let thread = thread::Builder::new()
             .name("store-checkpoint".into())
@@ -142,8 +146,8 @@ struct CheckpointThread {
     shared_memory: PathBuf,
     /// A blocked journal beyond this size is reported.
     long_journal: u64,
-    /// How far the last pass got.
-    moved: i64,
+    /// The length of the journal at the last pass.
+    frames: i64,
 }
 
 impl CheckpointThread {
@@ -152,12 +156,14 @@ impl CheckpointThread {
             match asked.recv_timeout(IDLE) {
                 Ok(()) => {
                     while asked.try_recv().is_ok() {}
-                    let complete = self.move_most();
-                    self.flags.nearly_done.store(complete, Ordering::Relaxed);
+                    let complete = self.move_some();
+                    let is_long = self.frames >= FRAMES_MAX;
+                    let nearly_done = is_long && complete && self.move_most();
+                    self.flags.nearly_done.store(nearly_done, Ordering::Relaxed);
                 }
                 Err(RecvTimeoutError::Timeout) => {
                     let dirty = self.flags.dirty.swap(false, Ordering::Relaxed);
-                    if dirty && !(self.move_most() && self.cut()) {
+                    if dirty && !(self.move_some() && self.cut()) {
                         self.flags.dirty.store(true, Ordering::Relaxed);
                     }
                 }
@@ -167,29 +173,32 @@ impl CheckpointThread {
         }
     }
 
-    /// Moves what readers allow, without blocking anyone. True if nothing was left at its beginning.
-    fn move_most(&mut self) -> bool {
-        let mut complete = false;
-        for _ in 0..PASSES_MAX {
-            let Some(progress) = checkpoint(&self.conn, "PASSIVE") else { break };
-            complete = progress.is_complete();
-            let news = progress.moved.saturating_sub(self.moved);
-            self.moved = progress.moved;
-            if !complete || news <= FRAMES_LEFT_MAX {
-                break;
-            }
-        }
+    /// Moves what readers allow, without blocking anyone. True if nothing is left of what was there at its beginning.
+    fn move_some(&mut self) -> bool {
+        let progress = checkpoint(&self.conn, "PASSIVE");
+        let complete = progress.is_some_and(CheckpointProgress::is_complete);
+        self.frames = progress.map_or(self.frames, |progress| progress.frames);
         self.flags.blocked.store(!complete, Ordering::Relaxed);
         complete
     }
 
-    /// Cuts a journal that is moved already. Takes the write lock only if nobody has it.
-    fn cut(&mut self) -> bool {
-        let cut = checkpoint(&self.conn, "TRUNCATE").is_some_and(CheckpointProgress::is_complete);
-        if cut {
-            self.moved = 0;
+    /// Moves what is written meanwhile, too, until only a little is left.
+    fn move_most(&mut self) -> bool {
+        for _ in 0..PASSES_MAX {
+            let before = self.frames;
+            if !self.move_some() {
+                return false;
+            }
+            if self.frames.saturating_sub(before) <= FRAMES_LEFT_MAX {
+                break;
+            }
         }
-        cut
+        true
+    }
+
+    /// Cuts a journal that is moved already. Takes the write lock only if nobody has it.
+    fn cut(&self) -> bool {
+        checkpoint(&self.conn, "TRUNCATE").is_some_and(CheckpointProgress::is_complete)
     }
 
     /// Reports a journal that cannot be cut because somebody reads.

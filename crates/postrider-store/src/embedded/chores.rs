@@ -1,6 +1,6 @@
 //! What the writer does between transactions, a little at a time.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use postrider_core::Timestamp;
 use postrider_core::ports::store::{StoreError, StoreResult};
@@ -53,8 +53,16 @@ const CHORES: [Chore; 5] = [
     },
 ];
 
-/// Per chore, after a failure: not before this time.
-pub(crate) type ChorePauses = [i64; CHORES.len()];
+/// No further step begins after this time, so that commits wait for one long step at most.
+const BUDGET: Duration = Duration::from_millis(3);
+
+/// Whose turn it is.
+#[derive(Default)]
+pub(crate) struct ChoreTurns {
+    next: usize,
+    /// Per chore, after a failure: not before this time.
+    pauses: [i64; CHORES.len()],
+}
 
 impl Writer {
     /// True if there may be more to do.
@@ -72,19 +80,25 @@ impl Writer {
         self.do_chores() || shrinks
     }
 
-    /// One step of each. One that fails pauses alone.
+    /// One step of each in turn, as far as there is time. One that fails pauses alone.
     fn do_chores(&mut self) -> bool {
-        let (now, mut more) = (self.shared.now(), false);
-        for (turn, chore) in CHORES.iter().enumerate() {
-            if now.0 < self.chore_pauses[turn] {
+        let (now, begin, mut more) = (self.shared.now(), Instant::now(), false);
+        for _ in 0..CHORES.len() {
+            let turn = self.chores.next;
+            self.chores.next = (turn + 1) % CHORES.len();
+            if now.0 < self.chores.pauses[turn] {
                 continue;
             }
+            let chore = &CHORES[turn];
             match (chore.step)(self) {
                 Ok(some) => more |= some,
                 Err(error) => {
                     (chore.report)(self, error, now);
-                    self.chore_pauses[turn] = (now + PAUSE).0;
+                    self.chores.pauses[turn] = (now + PAUSE).0;
                 }
+            }
+            if begin.elapsed() >= BUDGET {
+                return true;
             }
         }
         more

@@ -157,28 +157,26 @@ impl Ledger for EmbeddedStore {
         self.shared.read(oldest_pending).await
     }
 
-    async fn prune(&self, retention: &Retention) -> StoreResult<u64> {
+    async fn prune(&self, retention: &Retention) -> StoreResult<PruneProgress> {
         self.run_task(|writer| writer.prune_keys()).await?;
         while self.run_task(|writer| writer.prune_strikes()).await? {}
         while self.run_task(|writer| writer.prune_documents()).await? {}
         let retention = Arc::new(retention.clone());
-        let mut from = Some(0);
-        while let Some(seq) = from {
-            let retention = retention.clone();
-            from = self.run_task(move |writer| writer.discard_old(&retention, seq)).await?;
-        }
-        let mut pruned = 0;
-        loop {
-            let step = PruneStep(retention.clone());
+        let discard_some = |retention: Arc<Retention>| {
+            self.run_task(move |writer| writer.discard_some(&retention))
+        };
+        while discard_some(retention.clone()).await? {}
+        let over_by = self.shared.earliest();
+        let mut progress = PruneProgress { deleted: 0, has_more: true };
+        while progress.has_more && progress.deleted < PRUNE_CALL {
+            let step = PruneStep { retention: retention.clone(), over_by };
             let answers = self.writer.write(iter::once(Ok(step)), WriterRequest::Prune).await;
             let (some, more) = answers.into_iter().next().unwrap_or(Err(StoreError::Closed))?;
-            pruned += some;
-            if !more || pruned >= PRUNE_CALL {
-                break;
-            }
+            progress.deleted += some;
+            progress.has_more = more;
         }
         while self.run_task(|writer| writer.collect_lanes()).await? {}
-        Ok(pruned)
+        Ok(progress)
     }
 
     fn check_health(&self) -> StoreHealth {

@@ -92,7 +92,7 @@ impl Default for StoreOptions {
             window_total: 400_000,
             delivery_cache_bytes: 32 << 20,
             page_cache_kib: 32 << 10,
-            listed_at_once: 8_192,
+            listed_at_once: 32_768,
             dedup_bucket_keys: 114_688,
             reserve_bytes: 64 << 20,
         }

@@ -146,7 +146,7 @@ impl Writer {
                  WHERE seq = ?1",
                 params![seq as i64, State::Failed.code(), DeadReason::Poison.code(), now.0],
             )?;
-            run(&writer.conn, "INSERT OR IGNORE INTO dead_letter (seq) VALUES (?1)", [seq as i64])?;
+            writer.add_dead_letter(seq)?;
             // If it stays in the list, it is found to be final when it is read.
             if let Err(error) = writer.relist(seq, (lane, due), None)
                 && !is_local(&error)

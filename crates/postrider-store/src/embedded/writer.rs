@@ -12,7 +12,7 @@ use rusqlite::Connection;
 use tokio::sync::mpsc;
 
 use super::checkpoint::Checkpointer;
-use super::chores::ChorePauses;
+use super::chores::ChoreTurns;
 use super::free_pages::FreePages;
 use super::index::counts::TenantTotals;
 use super::index::effects::TransactionEffects;
@@ -23,6 +23,7 @@ use super::reserve::{self, DiskReserve};
 use super::shared::StoreShared;
 use super::sql::counts::CountJournal;
 use super::sql::dedup::DedupStore;
+use super::sql::discard::DiscardPlan;
 use super::sql::lanes::LaneNumbers;
 use super::sql::pack::PackingPosition;
 use super::sql::statement::{is_local, is_sync_failure, run, value};
@@ -46,6 +47,7 @@ pub(crate) struct Writer {
     /// The number of this run, which the database has while nobody else took it over.
     pub(crate) run: u64,
     pub(crate) prune_from: u64,
+    pub(crate) discards: DiscardPlan,
     /// A page of the list of tags cannot be read; it is not used any more in this run.
     pub(crate) tags_unreadable: bool,
     /// When to list expiries again.
@@ -53,7 +55,7 @@ pub(crate) struct Writer {
     pub(crate) packing: PackingPosition,
     pub(crate) listing: ListingPosition,
     pub(crate) counts: CountJournal,
-    pub(crate) chore_pauses: ChorePauses,
+    pub(crate) chores: ChoreTurns,
     pub(crate) reserve: DiskReserve,
     pub(crate) free_pages: FreePages,
     /// Settlements write neither history nor payload, because the page beside theirs is damaged.
@@ -88,12 +90,13 @@ impl Writer {
             tenants,
             run,
             prune_from: 0,
+            discards: DiscardPlan::default(),
             tags_unreadable: false,
             list_expiries_at: 0,
             packing: PackingPosition::default(),
             listing: ListingPosition::default(),
             counts,
-            chore_pauses: ChorePauses::default(),
+            chores: ChoreTurns::default(),
             reserve,
             free_pages: FreePages::default(),
             numbers_only: false,

@@ -177,7 +177,7 @@ impl Ledger for MemoryStore {
         Ok(oldest.map(|(id, _)| id.created_at()))
     }
 
-    async fn prune(&self, retention: &Retention) -> StoreResult<u64> {
+    async fn prune(&self, retention: &Retention) -> StoreResult<PruneProgress> {
         let over_by = self.clock.bounds().earliest;
         let over: Vec<_> = {
             let rows = self.rows();
@@ -211,7 +211,7 @@ impl Ledger for MemoryStore {
                 rows.messages.remove(message);
             }
         }
-        Ok(old.len() as u64)
+        Ok(PruneProgress { deleted: old.len() as u64, has_more: old.len() == PRUNED_AT_ONCE })
     }
 }
 

@@ -133,7 +133,7 @@ impl Ledger for PostgresStore {
         Ok(id.map(|id| DeliveryId(id.0).created_at()))
     }
 
-    async fn prune(&self, retention: &Retention) -> StoreResult<u64> {
+    async fn prune(&self, retention: &Retention) -> StoreResult<PruneProgress> {
         Ok(self.shared.prune(retention).await?)
     }
 

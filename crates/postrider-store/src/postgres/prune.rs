@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use postrider_core::model::id::{from_order_key, order_key, order_key_at};
 use postrider_core::policy::strikes;
-use postrider_core::ports::store::{Retention, RetentionTimes};
+use postrider_core::ports::store::{PruneProgress, Retention, RetentionTimes};
 use postrider_core::{MessageId, State, TenantId, Timestamp};
 use tokio_postgres::Row;
 
@@ -98,7 +98,7 @@ async fn partitions(session: &mut PgSession, table: &str) -> PgResult<Vec<Partit
 }
 
 impl PgShared {
-    pub(super) async fn prune(&self, retention: &Retention) -> PgResult<u64> {
+    pub(super) async fn prune(&self, retention: &Retention) -> PgResult<PruneProgress> {
         let over_by = self.clock.bounds().earliest;
         make_partitions(self).await?;
         self.prune_receipts(over_by).await?;
@@ -171,26 +171,30 @@ impl PgShared {
         }
     }
 
-    async fn prune_ledger(&self, retention: &Retention, over_by: Timestamp) -> PgResult<u64> {
-        let mut pruned = 0;
+    async fn prune_ledger(
+        &self,
+        retention: &Retention,
+        over_by: Timestamp,
+    ) -> PgResult<PruneProgress> {
+        let mut deleted = 0;
         let mut session = self.pool.durable().await?;
         let known = partitions(&mut session, "ledger").await?;
         drop(session);
         let latest = retention.latest_forgotten(over_by);
         for partition in known {
-            if pruned >= PRUNE_CALL {
+            if deleted >= PRUNE_CALL {
                 break;
             }
             let is_old = partition.end.is_some_and(|end| end <= latest.0);
             if is_old
                 && let Some(count) = self.drop_partition(&partition, retention, over_by).await?
             {
-                pruned += count;
+                deleted += count;
                 continue;
             }
-            pruned += self.prune_rows(&partition, is_old, retention, over_by).await?;
+            deleted += self.prune_rows(&partition, is_old, retention, over_by).await?;
         }
-        Ok(pruned)
+        Ok(PruneProgress { deleted, has_more: deleted >= PRUNE_CALL })
     }
 
     /// Drops a partition if everything in it is over. Answers how many deliveries it had.

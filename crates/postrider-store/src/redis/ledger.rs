@@ -105,7 +105,7 @@ impl Ledger for RedisStore {
         Ok(self.shared.oldest_pending().await?)
     }
 
-    async fn prune(&self, retention: &Retention) -> StoreResult<u64> {
+    async fn prune(&self, retention: &Retention) -> StoreResult<PruneProgress> {
         Ok(self.shared.prune(retention).await?)
     }
 

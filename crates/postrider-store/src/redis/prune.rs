@@ -5,7 +5,7 @@ use std::time::Duration;
 use postrider_core::Timestamp;
 use postrider_core::model::id::order_key;
 use postrider_core::policy::strikes;
-use postrider_core::ports::store::Retention;
+use postrider_core::ports::store::{PruneProgress, Retention};
 
 use super::changes::{ChangeResult, ShardChange, ShardChanges, needs_value, outbox_field};
 use super::failure::RedisResult;
@@ -28,7 +28,7 @@ const UNSEALED_AFTER: Duration = Duration::from_secs(3600);
 const DAY_MS: i64 = 86_400_000;
 
 impl RedisShared {
-    pub(super) async fn prune(&self, retention: &Retention) -> RedisResult<u64> {
+    pub(super) async fn prune(&self, retention: &Retention) -> RedisResult<PruneProgress> {
         let over_by = self.clock.bounds().earliest;
         self.prune_receipts(over_by).await?;
         self.prune_keys(over_by).await?;
@@ -115,21 +115,25 @@ impl RedisShared {
         Ok(())
     }
 
-    async fn prune_ledger(&self, retention: &Retention, over_by: Timestamp) -> RedisResult<u64> {
+    async fn prune_ledger(
+        &self,
+        retention: &Retention,
+        over_by: Timestamp,
+    ) -> RedisResult<PruneProgress> {
         let last = retention.latest_forgotten(over_by).0.div_euclid(MINUTE_MS);
-        let mut pruned = 0;
+        let mut deleted = 0;
         for shard in 0..SHARDS {
             for minute in self.minutes_upto(shard, RowPlace::Ledger, last).await? {
-                if pruned >= PRUNE_CALL {
-                    return Ok(pruned);
+                if deleted >= PRUNE_CALL {
+                    return Ok(PruneProgress { deleted, has_more: true });
                 }
                 if !self.is_minute_due(shard, minute, over_by) {
                     continue;
                 }
-                pruned += self.prune_minute(shard, minute, retention, over_by).await?;
+                deleted += self.prune_minute(shard, minute, retention, over_by).await?;
             }
         }
-        Ok(pruned)
+        Ok(PruneProgress { deleted, has_more: deleted >= PRUNE_CALL })
     }
 
     /// What is left of a minute is looked at again only when something of it is over.

@@ -31,8 +31,6 @@ use listen::Listening;
 pub use watch::CredentialMonitor;
 
 const PRUNE_EVERY: Duration = Duration::from_secs(3600);
-/// Fewer old deliveries than these wait for the next hour.
-const PRUNED_MIN: u64 = 1_000;
 /// Last uses of keys are looked at this often, and written if they are so much newer than the written ones.
 const KEY_USES_EVERY: Duration = Duration::from_secs(60);
 const KEY_USES_OLDER_BY: Duration = Duration::from_secs(600);
@@ -264,12 +262,12 @@ async fn prune(app: SharedState, consumer: Option<Arc<dyn Consumer>>, is_shared:
         let mut forgotten = 0;
         loop {
             match app.store.prune(&retention).await {
-                // While work goes on, there is always a little more that has just become old.
-                Ok(n) if n < PRUNED_MIN => {
-                    forgotten += n;
-                    break;
+                Ok(progress) => {
+                    forgotten += progress.deleted;
+                    if !progress.has_more {
+                        break;
+                    }
                 }
-                Ok(n) => forgotten += n,
                 Err(error) => {
                     tracing::error!(%error, "old deliveries could not be deleted");
                     break;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use super::{Retention, StoreHealth, StoreResult};
+use super::{PruneProgress, Retention, StoreHealth, StoreResult};
 use crate::model::channel::ChannelKind;
 use crate::model::delivery::{DeadReason, Delivery, State};
 use crate::model::id::{DeliveryId, MessageId};
@@ -168,8 +168,8 @@ pub trait Ledger: Send + Sync {
     /// Discards dead letters whose time is over. Forgets final deliveries (dead letters not discarded
     /// excepted) and their messages whose time is over, dedup keys outside their window, strikes that
     /// are [too old](crate::policy::strikes::KEPT), documents whose time is over, and old deletions of
-    /// documents. Bounded work per call; answers how many deliveries went, 0 when there is nothing left to do.
-    async fn prune(&self, retention: &Retention) -> StoreResult<u64>;
+    /// documents. Bounded work per call.
+    async fn prune(&self, retention: &Retention) -> StoreResult<PruneProgress>;
 
     /// What is wrong while the store goes on. Logs what began or ended since the last check. Costs little.
     fn check_health(&self) -> StoreHealth {

@@ -21,6 +21,15 @@ pub struct RetentionTimes {
     pub dead_letters: Option<Duration>,
 }
 
+/// What a call of [`prune`](super::Ledger::prune) did.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct PruneProgress {
+    /// Deliveries that are forgotten now.
+    pub deleted: u64,
+    /// The call ended by its bound, and the next one finds more. What becomes old during a call does not count.
+    pub has_more: bool,
+}
+
 impl Retention {
     /// The same for all tenants. Dead letters stay until they are discarded.
     pub fn of(deliveries: Duration) -> Self {

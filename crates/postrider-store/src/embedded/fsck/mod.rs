@@ -16,6 +16,7 @@ use rusqlite::{Connection, OpenFlags};
 use super::folder::{DATABASE, DataFolder, journal_of, shared_memory_of, sync_folder};
 use super::journal;
 use super::reserve::remove_if_there;
+use super::sql::documents_step::tables_set_aside;
 use super::sql::schema::open_writer;
 use super::sql::statement::{all_rows, get, sql};
 
@@ -83,6 +84,8 @@ fn findings(conn: &Connection) -> Vec<String> {
     let mut found = all_rows(conn, &check, [], |row| get::<String>(row, 0))
         .unwrap_or_else(|error| vec![error.to_string()]);
     found.retain(|line| line != "ok");
+    let set_aside = tables_set_aside(conn).unwrap_or_default().into_iter();
+    found.extend(set_aside.map(|table| format!("{table} has rows that an upgrade could not read")));
     match conn.query_row(ORPHANS, [], |row| row.get::<_, i64>(0)) {
         Ok(0) => {}
         Ok(orphans) => found.push(format!("{orphans} deliveries have no message")),

@@ -5,6 +5,7 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, Row, params_from_iter};
 
 use super::RepairReport;
+use crate::embedded::sql::documents_step::tables_set_aside;
 use crate::embedded::sql::scan::scan;
 use crate::embedded::sql::statement::{all_rows, get, sql};
 
@@ -50,6 +51,8 @@ impl TableCopier<'_> {
         for (table, key) in BY_KEY {
             self.copy_by_key(table, key)?;
         }
+        let set_aside = tables_set_aside(self.old)?.into_iter();
+        self.report.unreadable.extend(set_aside.map(|table| format!("{table}: some rows")));
         self.copy_buckets()
     }
 

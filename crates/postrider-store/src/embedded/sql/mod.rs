@@ -4,6 +4,7 @@
 pub(crate) mod accept;
 pub(crate) mod counts;
 pub(crate) mod dedup;
+pub(crate) mod discard;
 pub(crate) mod documents;
 pub(crate) mod documents_step;
 pub(crate) mod expiry;

@@ -22,6 +22,7 @@ use crate::embedded::reserve::DiskReserve;
 use crate::embedded::shared::{REPAIR, StoreShared};
 use crate::embedded::sql::counts::CountJournal;
 use crate::embedded::sql::dedup::DedupStore;
+use crate::embedded::sql::documents_step::tables_set_aside;
 use crate::embedded::sql::lanes::LaneNumbers;
 use crate::embedded::sql::schema::open_writer;
 use crate::embedded::sql::strikes::{self, tenant_and_hash};
@@ -54,6 +55,7 @@ pub(crate) fn open(
     let lanes = LaneNumbers::load(&conn, &mut index, last_id)?;
     clock.start_after(newest_time(&conn, last_id));
     let (problems, now) = (ProblemList::default(), clock.now());
+    report_tables_set_aside(&conn, &problems, now)?;
     let counts = CountJournal::load(&conn, &mut index, &problems, now)?;
     load_gone(&conn, &mut index, &problems, now)?;
     strikes::load(&conn, &mut index, &problems, now)?;
@@ -112,6 +114,21 @@ fn newest_time(conn: &Connection, last_id: u64) -> Timestamp {
     let saved = value(conn, "SELECT value FROM meta WHERE key = 'clock'", []);
     let saved: i64 = saved.ok().flatten().unwrap_or(0);
     DeliveryId(from_order_key(last_id, 0)).created_at().max(Timestamp(saved))
+}
+
+fn report_tables_set_aside(
+    conn: &Connection,
+    problems: &ProblemList,
+    now: Timestamp,
+) -> StoreResult<()> {
+    for (table, subject) in tables_set_aside(conn)?.into_iter().zip(0..) {
+        let what = format!(
+            "some settings or keys of an older version could not be read and are not in force; what is left of them \
+             is in the table {table}; set them again, then {REPAIR}"
+        );
+        problems.report_about("settings_unreadable", subject, now, what);
+    }
+    Ok(())
 }
 
 fn load_tenants(conn: &Connection, index: &mut MemoryIndex) -> StoreResult<()> {

@@ -18,14 +18,16 @@ use crate::embedded::requests::SharedRow;
 const PRUNE_STEP: usize = 150;
 /// Listed deliveries that one step reads, one by one.
 const LISTED_STEP: usize = 50;
-/// Dead letters that one step reads.
-const DISCARD_STEP: usize = 500;
 /// Rows that one call deletes.
 pub(crate) const PRUNE_CALL: u64 = 10_000;
 
 /// Deletes some of what is old. Answers how many deliveries that were, and whether there may be more. It shares a
 /// transaction with what is accepted and settled, which then waits for no other one.
-pub(crate) struct PruneStep(pub(crate) Arc<Retention>);
+pub(crate) struct PruneStep {
+    pub(crate) retention: Arc<Retention>,
+    /// What becomes old later waits for the next call. Else there would always be a little more while work goes on.
+    pub(crate) over_by: Timestamp,
+}
 
 impl SharedRow for PruneStep {
     type Answer = (u64, bool);
@@ -35,11 +37,11 @@ impl SharedRow for PruneStep {
     }
 
     fn write(steps: &[Self], writer: &mut Writer) -> StoreResult<Vec<Self::Answer>> {
-        steps.iter().map(|step| writer.prune(&step.0)).collect()
+        steps.iter().map(|step| writer.prune(step)).collect()
     }
 
     fn transact(steps: &[Self], writer: &mut Writer) -> StoreResult<Vec<Self::Answer>> {
-        steps.iter().map(|step| writer.prune_what_can_be(&step.0)).collect()
+        steps.iter().map(|step| writer.prune_what_can_be(step)).collect()
     }
 }
 
@@ -72,44 +74,26 @@ impl Writer {
         }
     }
 
-    /// Discards dead letters whose time is over, from a sequence on. Returns where to go on.
-    pub(crate) fn discard_old(
-        &mut self,
+    pub(crate) fn retention_of(
+        &self,
+        lane: u32,
         retention: &Retention,
-        from: u64,
-    ) -> StoreResult<Option<u64>> {
-        let now = self.shared.earliest();
-        let Some(latest) = retention.latest_discarded(now) else { return Ok(None) };
-        let before = order_key_at(latest + Duration::from_millis(1));
-        let select = "SELECT x.seq, d.tail, d.lane, d.changed FROM dead_letter x \
-                      JOIN delivery d ON d.seq = x.seq WHERE x.seq >= ?1 AND x.seq < ?2 \
-                      ORDER BY x.seq LIMIT ?3";
-        let found = scan(&self.conn, select, (from, before), DISCARD_STEP, |row| {
-            let keep = self.retention_of(get(row, "lane")?, retention)?.dead_letters;
-            let changed = Timestamp(get(row, "changed")?);
-            let is_over = keep.is_some_and(|keep| changed <= now - keep);
-            Ok(if is_over { Some(DeliveryId(row_id(row)?)) } else { None })
-        })?;
-        if !found.rows.is_empty() {
-            self.discard(&found.rows)?;
-        }
-        Ok(found.next)
-    }
-
-    fn retention_of(&self, lane: u32, retention: &Retention) -> StoreResult<RetentionTimes> {
+    ) -> StoreResult<RetentionTimes> {
         let index = self.shared.index();
         let key = index.lane_key(lane).ok_or_else(|| damaged("the lane of a delivery"))?;
         Ok(retention.times(&key.tenant))
     }
 
     /// What is to be deleted next.
-    fn next_old(&mut self, retention: &Retention) -> StoreResult<SeenRows> {
-        let latest = retention.latest_forgotten(self.shared.earliest());
+    fn next_old(&mut self, step: &PruneStep) -> StoreResult<SeenRows> {
+        let over_by = step.over_by.min(self.shared.earliest());
+        let latest = step.retention.latest_forgotten(over_by);
         let before = order_key_at(latest + Duration::from_millis(1)).max(self.prune_from);
-        let (mut seen, next) = self.old_rows(self.prune_from, before, retention)?;
+        let (mut seen, next) =
+            self.old_rows((self.prune_from, before), &step.retention, over_by)?;
         let listed = self.listed_until(latest)?;
         for (_, seq) in listed.iter().filter(|(_, seq)| *seq < self.prune_from) {
-            let (found, _) = self.old_rows(*seq, *seq + 1, retention)?;
+            let (found, _) = self.old_rows((*seq, *seq + 1), &step.retention, over_by)?;
             seen.append_alone(found);
         }
         seen.more = next.is_some() || listed.len() == LISTED_STEP;
@@ -119,18 +103,18 @@ impl Writer {
     }
 
     /// In a transaction with other requests.
-    fn prune(&mut self, retention: &Retention) -> StoreResult<(u64, bool)> {
-        self.look_again_if_new(retention)?;
-        let seen = self.next_old(retention)?;
+    fn prune(&mut self, step: &PruneStep) -> StoreResult<(u64, bool)> {
+        self.look_again_if_new(&step.retention)?;
+        let seen = self.next_old(step)?;
         self.delete_rows(&seen.old)?;
         self.save_position(&seen, &[])?;
         Ok((seen.old.len() as u64, seen.more))
     }
 
     /// The same in as many transactions as are needed, if a row cannot be deleted or the disk is full.
-    fn prune_what_can_be(&mut self, retention: &Retention) -> StoreResult<(u64, bool)> {
-        self.transact_surely(|writer| writer.look_again_if_new(retention))?;
-        let seen = self.next_old(retention)?;
+    fn prune_what_can_be(&mut self, step: &PruneStep) -> StoreResult<(u64, bool)> {
+        self.transact_surely(|writer| writer.look_again_if_new(&step.retention))?;
+        let seen = self.next_old(step)?;
         let (pruned, failed) = self.prune_rows(&seen.old)?;
         self.transact_surely(|writer| writer.save_position(&seen, &failed))?;
         Ok((pruned, seen.more))
@@ -163,12 +147,9 @@ impl Writer {
         all_rows(&self.conn, select, params![latest.0, LISTED_STEP as i64], entry)
     }
 
-    /// With other times than before, every delivery is looked at once more. Another version may get another number for
-    /// the same times, which costs no more than that.
+    /// With other times than before, every delivery is looked at once more.
     fn look_again_if_new(&mut self, retention: &Retention) -> StoreResult<()> {
-        let mut hasher = DefaultHasher::new();
-        format!("{retention:?}").hash(&mut hasher);
-        let now = (hasher.finish() >> 1) as i64;
+        let now = number_of(retention);
         let select = "SELECT value FROM meta WHERE key = 'retention'";
         if value(&self.conn, select, [])? == Some(now) {
             return Ok(());
@@ -277,11 +258,10 @@ impl Writer {
     /// Leaves out what cannot be read. Also returns where to go on.
     fn old_rows(
         &self,
-        from: u64,
-        before: u64,
+        (from, before): (u64, u64),
         retention: &Retention,
+        now: Timestamp,
     ) -> StoreResult<(SeenRows, Option<u64>)> {
-        let now = self.shared.earliest();
         let latest = retention.latest_forgotten(now);
         let select = "SELECT d.seq, d.lane, d.state, d.message, d.due, d.changed, x.seq \
                       FROM delivery d LEFT JOIN dead_letter x ON x.seq = d.seq \
@@ -312,6 +292,13 @@ impl Writer {
         self.shared.report_skipped("delivery", &found.skipped);
         Ok((seen, found.next))
     }
+}
+
+/// A number for the times. Another version may get another one for the same times, which costs a second look.
+pub(crate) fn number_of(retention: &Retention) -> i64 {
+    let mut hasher = DefaultHasher::new();
+    format!("{retention:?}").hash(&mut hasher);
+    (hasher.finish() >> 1) as i64
 }
 
 /// What a step found.
@@ -413,7 +400,7 @@ mod tests {
         let long = RetentionTimes { deliveries: 5 * DAY, dead_letters: None };
         retention.tenants.insert(TenantId::new("long"), long);
         clock.advance(2 * DAY);
-        assert_eq!(store.prune(&retention).await.unwrap(), 50, "those of the last tenant");
+        assert_eq!(store.prune(&retention).await.unwrap().deleted, 50, "those of the last tenant");
         let (passed, listed) = position(&store).await;
         assert!(passed >= order_key_at(clock.now() - DAY) && listed == 50, "{passed}, {listed}");
         drop(store);
@@ -421,14 +408,18 @@ mod tests {
         assert_eq!(position(&store).await, (passed, listed), "also after a restart");
         assert_eq!(store.discard(None, Selection::Filter(Default::default())).await.unwrap(), 50);
         assert_eq!(position(&store).await.1, 100);
-        assert_eq!(store.prune(&retention).await.unwrap(), 50, "the dead letters");
+        assert_eq!(store.prune(&retention).await.unwrap().deleted, 50, "the dead letters");
         clock.advance(4 * DAY);
-        assert_eq!(store.prune(&retention).await.unwrap(), 50, "those that are kept for longer");
+        assert_eq!(
+            store.prune(&retention).await.unwrap().deleted,
+            50,
+            "those that are kept for longer"
+        );
         assert_eq!(messages(&store).await, 50);
         clock.advance(6 * DAY);
         settle_all(&store, |_| Decision::Done).await;
         clock.advance(2 * DAY);
-        assert_eq!(store.prune(&retention).await.unwrap(), 50, "what was pending");
+        assert_eq!(store.prune(&retention).await.unwrap().deleted, 50, "what was pending");
         assert_eq!((messages(&store).await, position(&store).await.1), (0, 0));
     }
 
@@ -443,7 +434,7 @@ mod tests {
         let long = RetentionTimes { deliveries: 50 * DAY, dead_letters: None };
         retention.tenants.insert(TenantId::new("long"), long);
         clock.advance(2 * DAY);
-        assert_eq!(store.prune(&retention).await.unwrap(), 0);
-        assert_eq!(store.prune(&Retention::of(DAY)).await.unwrap(), 50);
+        assert_eq!(store.prune(&retention).await.unwrap().deleted, 0);
+        assert_eq!(store.prune(&Retention::of(DAY)).await.unwrap().deleted, 50);
     }
 }

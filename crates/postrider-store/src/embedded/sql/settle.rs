@@ -212,7 +212,7 @@ impl Writer {
     }
 
     /// Writes the result, and neither history nor payload: a row of the same size needs no other page.
-    fn write_numbers(&self, seq: u64, new: &StoredProgress) -> StoreResult<()> {
+    fn write_numbers(&mut self, seq: u64, new: &StoredProgress) -> StoreResult<()> {
         let (state, reason) = (new.state.code(), new.reason.map(|reason| reason.code()));
         let due = new.state.is_pending().then_some(new.due.0);
         self.change_one(
@@ -221,8 +221,7 @@ impl Writer {
             params![seq as i64, state, reason, due, new.attempts, new.tries, new.changed.0],
         )?;
         if reason.is_some() {
-            let insert = "INSERT OR IGNORE INTO dead_letter (seq) VALUES (?1)";
-            run(&self.conn, insert, [seq as i64])?;
+            self.add_dead_letter(seq)?;
         }
         Ok(())
     }
@@ -235,15 +234,14 @@ impl Writer {
         )
     }
 
-    fn bury(&self, seq: u64, new: &StoredProgress, log: Option<&str>) -> StoreResult<()> {
+    fn bury(&mut self, seq: u64, new: &StoredProgress, log: Option<&str>) -> StoreResult<()> {
         let (state, reason) = (new.state.code(), new.reason.map(|reason| reason.code()));
         self.change_one(
             "UPDATE delivery SET state = ?2, reason = ?3, due = NULL, attempts = ?4, \
              tries = ?5, changed = ?6, log = ?7 WHERE seq = ?1",
             params![seq as i64, state, reason, new.attempts, new.tries, new.changed.0, log],
         )?;
-        run(&self.conn, "INSERT OR IGNORE INTO dead_letter (seq) VALUES (?1)", [seq as i64])?;
-        Ok(())
+        self.add_dead_letter(seq)
     }
 
     fn postpone(&self, seq: u64, new: &StoredProgress, log: Option<&str>) -> StoreResult<()> {

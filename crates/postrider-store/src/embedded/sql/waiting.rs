@@ -15,7 +15,7 @@ use crate::embedded::problems::ProblemList;
 /// Rows that one transaction of a start reads.
 const STEP: usize = 20_000;
 /// Transactions that list what waits, so that none takes long: each lane may need a page of its own.
-const PARTS: usize = 16;
+const PARTS: usize = 64;
 const INSERT: &str = "INSERT OR IGNORE INTO waiting (lane, due, seq) VALUES (?1, ?2, ?3)";
 
 /// What is listed, and how many deliveries were accepted since the last time.

@@ -123,7 +123,7 @@ impl Writer {
         let due = delivery.due.map(|due| if delivery.held { due.0 + HELD_MS } else { due.0 });
         self.insert_delivery_row(delivery, lane, due)?;
         if delivery.dead_letter {
-            run(&self.conn, "INSERT INTO dead_letter (seq) VALUES (?1)", [seq as i64])?;
+            self.add_dead_letter(seq)?;
         }
         let StoredDeliveryRecord { crashes, started, cancelled, .. } = *delivery;
         let mark = DeliveryMark { crashes, started, cancelled };
