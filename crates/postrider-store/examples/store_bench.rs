@@ -79,6 +79,7 @@ impl Load {
                 address: None,
                 address_since: None,
                 alternatives: Vec::new(),
+                is_wide: false,
             }],
         }
     }

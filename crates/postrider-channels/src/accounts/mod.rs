@@ -31,7 +31,7 @@ use serde::de::DeserializeOwned;
 use crate::Error;
 use crate::address::Serves;
 use crate::definition::ChannelParts;
-use crate::deliver::{Ended, misconfigured};
+use crate::deliver::{Ended, Wiring, misconfigured};
 
 /// One account as it is configured.
 #[derive(Debug, Clone)]
@@ -93,11 +93,13 @@ pub struct Accounts<C> {
 }
 
 impl<C> Accounts<C> {
+    /// Quotas are split by `share`: each worker uses its part.
     pub fn new(
         kind: ChannelKind,
         configs: Vec<AccountConfig<C>>,
         policy: BreakerPolicy,
         clock: Arc<dyn Clock>,
+        share: &Arc<WorkShare>,
     ) -> Self {
         let account = |config: AccountConfig<C>| {
             Arc::new(Account {
@@ -106,7 +108,7 @@ impl<C> Accounts<C> {
                 priority: config.priority,
                 cost: config.cost,
                 settings: config.settings,
-                gates: Mutex::new(AccountGates::new(policy, config.rate)),
+                gates: Mutex::new(AccountGates::new(policy, config.rate, share.clone())),
                 calls: AtomicU64::new(0),
                 failovers: AtomicU64::new(0),
             })
@@ -114,13 +116,14 @@ impl<C> Accounts<C> {
         Self { kind, all: configs.into_iter().map(account).collect(), clock }
     }
 
-    /// Uses only this worker's part of the quotas.
-    pub fn sharing(self, share: &Arc<WorkShare>) -> Self {
-        for account in &self.all {
-            let mut gates = account.gates();
-            *gates = gates.clone().sharing(share.clone());
-        }
-        self
+    /// The same with the clock and the share of the wiring.
+    pub(crate) fn with(
+        kind: ChannelKind,
+        configs: Vec<AccountConfig<C>>,
+        policy: BreakerPolicy,
+        wiring: &Wiring,
+    ) -> Self {
+        Self::new(kind, configs, policy, wiring.clock.clone(), &wiring.share)
     }
 
     /// The accounts of a channel, whose settings are made from the fields `F` of the configuration.
@@ -131,8 +134,7 @@ impl<C> Accounts<C> {
     ) -> Result<Arc<Self>, Error> {
         let configs = parts.read_accounts()?.into_iter();
         let configs = configs.map(|config| config.map(&settings)).collect();
-        let accounts = Self::new(kind, configs, parts.breaker, parts.wiring.clock.clone());
-        Ok(Arc::new(accounts.sharing(&parts.wiring.share)))
+        Ok(Arc::new(Self::with(kind, configs, parts.breaker, &parts.wiring)))
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Account<C>>> {

@@ -22,7 +22,8 @@ fn config(name: &'static str, tenant: Option<&str>, priority: u16) -> AccountCon
 }
 
 fn accounts(configs: Vec<AccountConfig<&'static str>>) -> Accounts<&'static str> {
-    Accounts::new(crate::sms::KIND, configs, BreakerPolicy::default(), Arc::new(FixedClock))
+    let (policy, clock) = (BreakerPolicy::default(), Arc::new(FixedClock));
+    Accounts::new(crate::sms::KIND, configs, policy, clock, &Arc::default())
 }
 
 fn attempt(tenant: &str) -> Attempt {

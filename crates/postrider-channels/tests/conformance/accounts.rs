@@ -69,7 +69,8 @@ fn listed<C>(
         settings: settings(value),
     };
     let configs = accounts.iter().enumerate().map(config).collect();
-    Arc::new(Accounts::new(kind, configs, BreakerPolicy::default(), wiring.clock.clone()))
+    let (policy, clock) = (BreakerPolicy::default(), wiring.clock.clone());
+    Arc::new(Accounts::new(kind, configs, policy, clock, &wiring.share))
 }
 
 /// A channel of accounts in one hand, and a clock that is moved by hand.

@@ -239,6 +239,7 @@ impl MessageIntake {
         let channel = target.channel();
         let provider = self.channel(channel).map_or_else(|| "".into(), |c| c.provider(&target));
         Some(NewDelivery {
+            is_wide: self.is_wide(channel, &provider),
             lane: self.lane(&address.tenant, channel, provider, class),
             target: Arc::new(target),
             hash: address.hash,
@@ -252,6 +253,7 @@ impl MessageIntake {
     fn inline(&self, tenant: &TenantId, address: CheckedAddress, class: &Class) -> NewDelivery {
         let CheckedAddress { target, locator, provider } = address;
         NewDelivery {
+            is_wide: self.is_wide(target.channel(), &provider),
             lane: self.lane(tenant, target.channel(), provider, class),
             hash: self.hash(&locator),
             target: Arc::new(target),
@@ -260,6 +262,10 @@ impl MessageIntake {
             address_since: None,
             alternatives: Vec::new(),
         }
+    }
+
+    fn is_wide(&self, channel: ChannelKind, provider: &str) -> bool {
+        self.channel(channel).is_some_and(|intake| intake.traits().is_wide(provider))
     }
 
     fn address(&self, tenant: &TenantId, json: &str) -> Result<CheckedAddress, Vec<FieldError>> {

@@ -163,6 +163,7 @@ impl<'a> MessageMaker<'a> {
                 address: None,
                 address_since: None,
                 alternatives: Vec::new(),
+                is_wide: false,
             }],
         }
     }

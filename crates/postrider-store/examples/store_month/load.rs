@@ -169,6 +169,7 @@ impl MonthLoad {
                 address: None,
                 address_since: None,
                 alternatives: Vec::new(),
+                is_wide: false,
             }
         };
         NewMessage {

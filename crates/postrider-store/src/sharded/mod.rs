@@ -52,14 +52,14 @@ pub(crate) fn shard_of(id: u128) -> ShardId {
     (id & ((1 << SHARD_BITS) - 1)) as u16 % SHARDS
 }
 
-/// The shard of a new delivery. The origin decides, so that everything about a host is known by one worker. What goes
-/// through accounts is spread by address, so that one large channel has all workers.
+/// The shard of a new delivery. The origin decides, so that everything about a host is known by one worker. Accounts
+/// and large push services are spread by address, so that all workers send to them.
 pub(crate) fn shard_of_new(delivery: &NewDelivery) -> ShardId {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     let mut add = |byte: u8| hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     let lane = &*delivery.lane;
     lane.channel.name().bytes().chain([0]).chain(lane.provider.bytes()).for_each(&mut add);
-    if lane.is_spread() {
+    if delivery.is_wide {
         delivery.hash.0.iter().copied().for_each(&mut add);
     }
     ((hash >> 20) % u64::from(SHARDS)) as ShardId
@@ -376,21 +376,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_host_has_one_shard_and_accounts_are_spread_by_address() {
+    fn a_host_has_one_shard_and_wide_providers_are_spread_by_address() {
         let new = crate::conformance::message("acme", 1).deliveries.remove(0);
-        let shard = |provider: &str, tenant: &str, address: u8| {
-            let (tenant, provider) = (postrider_core::TenantId::new(tenant), provider.into());
-            let lane = Arc::new(LaneKey { tenant, provider, ..(*new.lane).clone() });
-            shard_of_new(&NewDelivery { lane, hash: AddressHash([address; 16]), ..new.clone() })
+        let shard = |is_wide: bool, tenant: &str, address: u8| {
+            let tenant = postrider_core::TenantId::new(tenant);
+            let lane = Arc::new(LaneKey { tenant, ..(*new.lane).clone() });
+            let hash = AddressHash([address; 16]);
+            shard_of_new(&NewDelivery { lane, hash, is_wide, ..new.clone() })
         };
         let host: std::collections::HashSet<_> =
-            (0..200).map(|n| shard("https://one.example", "acme", n)).collect();
+            (0..200).map(|n| shard(false, "acme", n)).collect();
         assert_eq!(host.len(), 1);
-        let channel = new.lane.channel.name();
         let spread: std::collections::HashSet<_> =
-            (0..200).map(|n| shard(channel, "acme", n)).collect();
+            (0..200).map(|n| shard(true, "acme", n)).collect();
         assert!(spread.len() > 48, "{} of {SHARDS} shards", spread.len());
-        assert_eq!(shard(channel, "acme", 7), shard(channel, "other", 7), "an address has one");
+        assert_eq!(shard(true, "acme", 7), shard(true, "other", 7), "an address has one");
     }
 
     #[test]

@@ -63,7 +63,12 @@ impl AccountsToCheck {
         timeout: Duration,
     ) -> anyhow::Result<Self> {
         let pool = parts::pool(config)?;
-        let wiring = parts::wiring(&pool, &clock, &CurrentAnswerTable::new(parts::answers(config)));
+        let wiring = parts::wiring(
+            &pool,
+            &clock,
+            &CurrentAnswerTable::new(parts::answers(config)),
+            &Arc::default(),
+        );
         let mut books = Vec::new();
         for channel in config.channels.iter().filter(|channel| channel.facts().accounts.is_some()) {
             let parts = channel_parts(config, channel, &wiring, &Arc::new(NoKeys));

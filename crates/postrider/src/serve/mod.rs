@@ -101,22 +101,21 @@ async fn start_all(
     let metrics = Metrics::new();
     let pool = parts::pool(&config)?;
     let answers = CurrentAnswerTable::new(parts::answers(&config));
-    let wiring = parts::wiring(&pool, &clock, &answers);
-    let share = wiring.share.clone();
+    let policies = Policies::new(parts::policy(&config));
+    let lanes = Lanes::new(policies.clone(), clock.clone(), parts::seed()?);
+    let wiring = parts::wiring(&pool, &clock, &answers, lanes.work_share());
     let built = channels::build(&config, &wiring, &signing).await?;
     let accounts: Vec<_> = built.iter().filter_map(|built| built.accounts.clone()).collect();
     let watch = Arc::new(CredentialMonitor::new(accounts.clone(), wiring));
-    let policies = Policies::new(parts::policy(&config));
     let templates = Arc::new(TemplateStore::load(store.clone(), &config).await?);
     let intake = MessageIntake::new(
         store.clone(),
         built.iter().map(|built| built.intake.clone()).collect(),
-        policies.clone(),
+        policies,
         &signing.hash_key(),
     )
     .with_templates(templates.templates());
-    let lanes = Lanes::new(policies, clock.clone(), parts::seed()?);
-    lanes.use_accounts_of(built.iter().map(|built| built.channel.clone()));
+    lanes.use_channels(built.iter().map(|built| built.channel.clone()));
     let is_shared = config.store.is_shared();
     if is_shared {
         teamwork::restore(&*store, &lanes).await?;
@@ -152,7 +151,7 @@ async fn start_all(
     if config.server.role.sends() {
         let own = store.consumer(&parts::node_name(&config, listening.addr.port())).await?;
         if is_shared {
-            chores.extend(teamwork::start(&store, &lanes, &own, share));
+            chores.extend(teamwork::start(&store, &lanes));
         }
         let started = Dispatcher::start(DispatcherConfig {
             consumer: own.clone(),

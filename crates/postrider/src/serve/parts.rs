@@ -10,6 +10,7 @@ use postrider_channels::settings::{ChannelLimits, rate};
 use postrider_channels::{CurrentAnswerTable, Pool, PoolConfig, Wiring};
 use postrider_core::policy::classify::AnswerTable;
 use postrider_core::policy::limiter::Rate;
+use postrider_core::policy::work_share::WorkShare;
 use postrider_core::ports::store::{Ledger as _, Store};
 use postrider_core::{ChannelKind, Clock, TenantId};
 use postrider_dispatch::{DispatchLimits, Policy};
@@ -154,8 +155,10 @@ pub(super) fn wiring(
     pool: &Pool,
     clock: &Arc<dyn Clock>,
     answers: &Arc<CurrentAnswerTable>,
+    share: &Arc<WorkShare>,
 ) -> Wiring {
-    Wiring { answers: answers.clone(), ..Wiring::new(pool.clone(), clock.clone()) }
+    let (answers, share) = (answers.clone(), share.clone());
+    Wiring { answers, share, ..Wiring::new(pool.clone(), clock.clone()) }
 }
 
 /// A random seed for jitter.

@@ -52,6 +52,8 @@ pub struct NewDelivery {
     pub address_since: Option<Timestamp>,
     /// Where else it may go, in order (see [`Decision::FallBack`]).
     pub alternatives: Vec<Alternative>,
+    /// All workers send to its provider, each to some of the addresses. Otherwise one worker has the provider.
+    pub is_wide: bool,
 }
 
 /// Another address that a delivery may go to.
