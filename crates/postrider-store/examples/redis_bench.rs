@@ -50,6 +50,7 @@ fn message(lanes: u64, keyed: bool) -> NewMessage {
             address_since: None,
             alternatives: Vec::new(),
             is_wide: false,
+            region: None,
         }],
     }
 }

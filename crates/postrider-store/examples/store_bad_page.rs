@@ -144,6 +144,7 @@ fn message(lanes: &[Arc<LaneKey>], number: u64) -> NewMessage {
             address_since: None,
             alternatives: Vec::new(),
             is_wide: false,
+            region: None,
         }],
     }
 }

@@ -80,6 +80,7 @@ impl Load {
                 address_since: None,
                 alternatives: Vec::new(),
                 is_wide: false,
+                region: None,
             }],
         }
     }

@@ -63,6 +63,7 @@ fn listed<C>(
     let config = |(nth, value): (usize, &Value)| AccountConfig {
         name: format!("account-{nth}"),
         tenant: None,
+        is_far: false,
         priority: nth as u16,
         cost: 0.0,
         rate: None,

@@ -187,6 +187,8 @@ pub fn is_the_account_s(outcome: &Outcome) -> bool {
 /// One account as the choice sees it.
 #[derive(Debug, Clone, Copy)]
 pub struct AccountCandidate {
+    /// It is in another region than the server.
+    pub is_far: bool,
     /// Lower is used first.
     pub priority: u16,
     /// What a message costs there; decides between accounts of the same priority.
@@ -204,9 +206,9 @@ pub enum AccountChoice {
     Nobody,
 }
 
-/// The first that is ready, by priority, then by cost, then as listed.
+/// The first that is ready: near ones first, then by priority, then by cost, then as listed.
 pub fn choose(candidates: &[AccountCandidate]) -> AccountChoice {
-    let rank = |c: &AccountCandidate| (c.priority, c.cost);
+    let rank = |c: &AccountCandidate| ((c.is_far, c.priority), c.cost);
     let less = |a: &AccountCandidate, b: &AccountCandidate| {
         let ((ap, ac), (bp, bc)) = (rank(a), rank(b));
         ap.cmp(&bp).then(ac.total_cmp(&bc))
@@ -240,7 +242,15 @@ mod tests {
 
     fn candidate(priority: u16, cost: f64, ready: bool) -> AccountCandidate {
         let held = AccountHold { by: Gate::Breaker, until: NOW };
-        AccountCandidate { priority, cost, ready: if ready { Ok(()) } else { Err(held) } }
+        let ready = if ready { Ok(()) } else { Err(held) };
+        AccountCandidate { is_far: false, priority, cost, ready }
+    }
+
+    #[test]
+    fn an_account_of_the_own_region_is_used_first_and_others_take_over() {
+        let far = |ready| AccountCandidate { is_far: true, ..candidate(0, 0.0, ready) };
+        assert_eq!(choose(&[far(true), candidate(7, 0.5, true)]), AccountChoice::Use(1));
+        assert_eq!(choose(&[far(true), candidate(7, 0.5, false)]), AccountChoice::Use(0));
     }
 
     #[test]
@@ -257,7 +267,7 @@ mod tests {
         let held =
             |s: u64| AccountHold { by: Gate::RateLimit, until: NOW + Duration::from_secs(s) };
         let list =
-            [9, 4, 7].map(|s| AccountCandidate { priority: 0, cost: 0.0, ready: Err(held(s)) });
+            [9, 4, 7].map(|s| AccountCandidate { ready: Err(held(s)), ..candidate(0, 0.0, true) });
         assert_eq!(choose(&list), AccountChoice::Wait(held(4)));
     }
 

@@ -164,6 +164,7 @@ impl<'a> MessageMaker<'a> {
                 address_since: None,
                 alternatives: Vec::new(),
                 is_wide: false,
+                region: None,
             }],
         }
     }

@@ -170,6 +170,7 @@ impl MonthLoad {
                 address_since: None,
                 alternatives: Vec::new(),
                 is_wide: false,
+                region: None,
             }
         };
         NewMessage {

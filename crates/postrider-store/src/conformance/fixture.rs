@@ -260,6 +260,7 @@ pub fn delivery_to(tenant: &str, number: u32) -> NewDelivery {
         address_since: None,
         alternatives: Vec::new(),
         is_wide: false,
+        region: None,
     }
 }
 

@@ -37,6 +37,7 @@ fn channel_parts<K: VapidKeys + WebhookSecrets + 'static>(
 ) -> ChannelParts {
     let attempt_timeout = Duration::from_secs(channel.limits().timeout_s);
     let ours = config.accounts.iter().filter(|(_, account)| account.channel == channel.kind());
+    let own = config.server.region.as_deref();
     ChannelParts {
         wiring: Wiring { attempt_timeout, ..wiring.clone() },
         network: NetworkPolicy {
@@ -44,7 +45,7 @@ fn channel_parts<K: VapidKeys + WebhookSecrets + 'static>(
             allow_plain_http: config.network.allow_plain_http,
         },
         breaker: config.breaker.policy(),
-        accounts: ours.map(|(name, account)| account.config(name)).collect(),
+        accounts: ours.map(|(name, account)| account.config(name, own)).collect(),
         vapid_keys: keys.clone(),
         webhook_secrets: keys.clone(),
     }

@@ -5,6 +5,7 @@ mod connection;
 mod follow;
 mod listen;
 pub(crate) mod parts;
+pub(crate) mod regions;
 mod teamwork;
 mod timed_stream;
 mod watch;
@@ -28,6 +29,7 @@ use crate::live::{self, ConfigReader, ConfigSources, LiveConfig, OperatorActions
 use crate::telemetry::Metrics;
 use follow::DocumentFollower;
 use listen::Listening;
+use regions::RegionWatch;
 pub use watch::CredentialMonitor;
 
 const PRUNE_EVERY: Duration = Duration::from_secs(3600);
@@ -119,7 +121,9 @@ async fn start_all(
     let is_shared = config.store.is_shared();
     if is_shared {
         teamwork::restore(&*store, &lanes).await?;
+        regions::agree(&*store, &config.store.regions).await?;
     }
+    let regions = Arc::new(RegionWatch::new(&config.store.regions));
     let app = Arc::new(ApiState::new(api::ApiParts {
         live: LiveConfig::new(
             sources,
@@ -141,6 +145,7 @@ async fn start_all(
         pool,
         books: accounts.into_iter().map(|accounts| accounts as Arc<dyn AccountListing>).collect(),
         watch: watch.clone(),
+        regions: regions.clone(),
     }));
     let listening = Listening::start(api::router(app.clone()), &config.server, metrics.clone())
         .await
@@ -149,7 +154,9 @@ async fn start_all(
     let mut consumer = None;
     let mut chores = Vec::new();
     if config.server.role.sends() {
-        let own = store.consumer(&parts::node_name(&config, listening.addr.port())).await?;
+        let region = config.server.region.as_deref().and_then(|name| config.region_number(name));
+        let own = parts::node_name(&config, listening.addr.port());
+        let own = store.consumer_in(&own, region).await?;
         if is_shared {
             chores.extend(teamwork::start(&store, &lanes));
         }
@@ -163,6 +170,9 @@ async fn start_all(
         });
         app.watch_dispatcher(started.status());
         (dispatcher, consumer) = (Some(started), Some(own));
+    }
+    if is_shared {
+        chores.push(tokio::spawn(regions.run(store, consumer.clone())));
     }
     chores.extend([
         tokio::spawn(sample_rates(app.clone())),

@@ -11,6 +11,7 @@ use crate::model::delivery::AttemptRecord;
 use crate::model::id::{AddressId, DeliveryId, MessageId};
 use crate::model::lane::{LaneId, LaneKey};
 use crate::model::message::{Envelope, Message, TenantId};
+use crate::model::region::RegionNumber;
 use crate::model::time::Timestamp;
 use crate::policy::backoff::RetryPolicy;
 use crate::policy::strikes::{NewStrike, Strike};
@@ -54,6 +55,8 @@ pub struct NewDelivery {
     pub alternatives: Vec<Alternative>,
     /// All workers send to its provider, each to some of the addresses. Otherwise one worker has the provider.
     pub is_wide: bool,
+    /// Only workers of this region may send it.
+    pub region: Option<RegionNumber>,
 }
 
 /// Another address that a delivery may go to.
