@@ -56,7 +56,7 @@ impl DispatcherStatus {
 impl Dispatcher {
     pub fn start(config: DispatcherConfig) -> Self {
         let (stop, stopped) = watch::channel(false);
-        config.lanes.use_accounts_of(config.channels.iter().cloned());
+        config.lanes.use_channels(config.channels.iter().cloned());
         let policies = config.lanes.policies().clone();
         let unsettled = Arc::new(UnsettledLimit::new(policies.now().limits.unsettled_max()));
         let (sender, receiver) = mpsc::unbounded_channel();

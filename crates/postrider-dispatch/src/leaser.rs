@@ -138,6 +138,8 @@ impl Leaser {
 
     /// Gives turns to those that may go. True if there is more to do at once.
     async fn round(&mut self) -> Result<bool, StoreError> {
+        // Before any lease: limits are those of the part that is held now.
+        self.context.lanes.set_part(self.consumer.part());
         if self.context.unsettled.room() == 0 {
             return Ok(false);
         }

@@ -7,7 +7,7 @@ use postrider_core::policy::breaker::BreakerPolicy;
 use postrider_core::policy::budget::BudgetPolicy;
 use postrider_core::policy::limiter::Rate;
 use postrider_core::policy::strikes::StrikeRules;
-use postrider_core::{ChannelKind, TenantId};
+use postrider_core::{ChannelKind, RegionNumber, TenantId};
 
 /// How much the dispatcher does at once, and for how long.
 #[derive(Debug, Clone)]
@@ -34,6 +34,8 @@ pub struct DispatchLimits {
     pub tenant_rates: HashMap<TenantId, Rate>,
     /// Shares of tenants where they compete; a tenant that is not named weighs 1.
     pub weights: HashMap<TenantId, f64>,
+    /// Tenants that only workers of one region send for.
+    pub tenant_regions: HashMap<TenantId, RegionNumber>,
     /// How much of a lane's traffic may be retries.
     pub retry_budget: BudgetPolicy,
     /// What follows when strikes against an address add up.
@@ -54,6 +56,7 @@ impl Default for DispatchLimits {
             address_rates: HashMap::new(),
             tenant_rates: HashMap::new(),
             weights: HashMap::new(),
+            tenant_regions: HashMap::new(),
             retry_budget: BudgetPolicy::default(),
             strikes: StrikeRules::default(),
         }

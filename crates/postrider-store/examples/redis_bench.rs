@@ -49,6 +49,8 @@ fn message(lanes: u64, keyed: bool) -> NewMessage {
             address: None,
             address_since: None,
             alternatives: Vec::new(),
+            is_wide: false,
+            region: None,
         }],
     }
 }

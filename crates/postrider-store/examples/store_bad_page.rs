@@ -143,6 +143,8 @@ fn message(lanes: &[Arc<LaneKey>], number: u64) -> NewMessage {
             address: None,
             address_since: None,
             alternatives: Vec::new(),
+            is_wide: false,
+            region: None,
         }],
     }
 }

@@ -79,6 +79,8 @@ impl Load {
                 address: None,
                 address_since: None,
                 alternatives: Vec::new(),
+                is_wide: false,
+                region: None,
             }],
         }
     }

@@ -272,6 +272,31 @@ async fn a_document_of_one_node_is_known_by_the_others_within_a_second() {
 }
 
 #[tokio::test]
+async fn settings_are_shown_as_the_server_has_them() {
+    let store = PostgresStore::open(options(&SERVER, &schema())).await.unwrap();
+    let codes = |store: &PostgresStore| -> Vec<_> {
+        store.check_health().problems.into_iter().map(|problem| problem.code).collect()
+    };
+    // The servers of tests do not wait for the disk, but they commit as usual.
+    assert_eq!(codes(&store), ["fsync_off"]);
+}
+
+#[tokio::test]
+async fn a_schema_may_have_a_name_that_is_a_word_of_sql() {
+    for name in ["user", "select", "table"] {
+        let store = PostgresStore::open(options(&SERVER, name)).await.unwrap();
+        accept(&store, message("acme", 1)).await;
+        drop(store);
+        let again = PostgresStore::open(options(&SERVER, name)).await.unwrap();
+        assert_eq!(
+            again.counts(None).await.unwrap().messages,
+            1,
+            "{name}: what was there is found"
+        );
+    }
+}
+
+#[tokio::test]
 async fn the_clock_is_the_servers() {
     let store = PostgresStore::open(options(&SERVER, &schema())).await.unwrap();
     let said = SERVER.sql("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint").unwrap();

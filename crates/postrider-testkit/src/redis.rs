@@ -78,8 +78,24 @@ impl RedisServer {
 
     /// Ends it as `kill -9` does. What is on disk stays.
     pub fn crash(&self) -> Result<()> {
-        let pid = std::fs::read_to_string(self.folder.join("pid"))?;
-        let done = Command::new("kill").args(["-9", pid.trim()]).status()?;
+        self.end_by("-9")
+    }
+
+    /// Ends it in order.
+    pub fn stop(&self) -> Result<()> {
+        self.end_by("-15")
+    }
+
+    /// The number of its process.
+    pub fn pid(&self) -> Result<u32> {
+        let path = self.folder.join("pid");
+        let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+        text.trim().parse().with_context(|| format!("{text:?} in {}", path.display()))
+    }
+
+    fn end_by(&self, signal: &str) -> Result<()> {
+        let pid = self.pid()?.to_string();
+        let done = Command::new("kill").args([signal, &pid]).status()?;
         ensure!(done.success(), "kill failed");
         let end = Instant::now() + Duration::from_secs(5);
         while TcpStream::connect(("127.0.0.1", self.port)).is_ok() {
@@ -175,7 +191,8 @@ impl RedisClusterServers {
         Ok(cluster)
     }
 
-    fn wait_until_ready(&self) -> Result<()> {
+    /// Returns when every server knows the whole cluster, and every replica follows its master.
+    pub fn wait_until_ready(&self) -> Result<()> {
         let end = Instant::now() + Duration::from_secs(30);
         let is_ready = |server: &RedisServer| {
             let info = server.run(&["CLUSTER", "INFO"]).unwrap_or_default();

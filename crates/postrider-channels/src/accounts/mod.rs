@@ -8,7 +8,8 @@ mod material;
 mod secret;
 mod view;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::cmp::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering as Order};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use postrider_core::policy::account::{
@@ -31,7 +32,7 @@ use serde::de::DeserializeOwned;
 use crate::Error;
 use crate::address::Serves;
 use crate::definition::ChannelParts;
-use crate::deliver::{Ended, misconfigured};
+use crate::deliver::{Ended, Wiring, misconfigured};
 
 /// One account as it is configured.
 #[derive(Debug, Clone)]
@@ -39,6 +40,8 @@ pub struct AccountConfig<C> {
     pub name: String,
     /// Its tenant; if absent, it serves all tenants without accounts of their own.
     pub tenant: Option<TenantId>,
+    /// It is in another region than this server: used if no near one can be.
+    pub is_far: bool,
     /// Lower is used first.
     pub priority: u16,
     pub cost: f64,
@@ -49,8 +52,8 @@ pub struct AccountConfig<C> {
 impl<C> AccountConfig<C> {
     /// The same account with its settings converted.
     pub fn map<D>(self, make: impl FnOnce(C) -> D) -> AccountConfig<D> {
-        let Self { name, tenant, priority, cost, rate, settings } = self;
-        AccountConfig { name, tenant, priority, cost, rate, settings: make(settings) }
+        let Self { name, tenant, is_far, priority, cost, rate, settings } = self;
+        AccountConfig { name, tenant, is_far, priority, cost, rate, settings: make(settings) }
     }
 }
 
@@ -78,6 +81,7 @@ pub(crate) fn check_fields<C: DeserializeOwned>(fields: &AccountFields) -> serde
 pub struct Account<C> {
     pub name: Arc<str>,
     tenant: Option<TenantId>,
+    is_far: bool,
     priority: u16,
     cost: f64,
     pub settings: C,
@@ -93,20 +97,23 @@ pub struct Accounts<C> {
 }
 
 impl<C> Accounts<C> {
+    /// Quotas are split by `share`: each worker uses its part.
     pub fn new(
         kind: ChannelKind,
         configs: Vec<AccountConfig<C>>,
         policy: BreakerPolicy,
         clock: Arc<dyn Clock>,
+        share: &Arc<WorkShare>,
     ) -> Self {
         let account = |config: AccountConfig<C>| {
             Arc::new(Account {
                 name: config.name.into(),
                 tenant: config.tenant,
+                is_far: config.is_far,
                 priority: config.priority,
                 cost: config.cost,
                 settings: config.settings,
-                gates: Mutex::new(AccountGates::new(policy, config.rate)),
+                gates: Mutex::new(AccountGates::new(policy, config.rate, share.clone())),
                 calls: AtomicU64::new(0),
                 failovers: AtomicU64::new(0),
             })
@@ -114,13 +121,14 @@ impl<C> Accounts<C> {
         Self { kind, all: configs.into_iter().map(account).collect(), clock }
     }
 
-    /// Uses only this worker's part of the quotas.
-    pub fn sharing(self, share: &Arc<WorkShare>) -> Self {
-        for account in &self.all {
-            let mut gates = account.gates();
-            *gates = gates.clone().sharing(share.clone());
-        }
-        self
+    /// The same with the clock and the share of the wiring.
+    pub(crate) fn with(
+        kind: ChannelKind,
+        configs: Vec<AccountConfig<C>>,
+        policy: BreakerPolicy,
+        wiring: &Wiring,
+    ) -> Self {
+        Self::new(kind, configs, policy, wiring.clock.clone(), &wiring.share)
     }
 
     /// The accounts of a channel, whose settings are made from the fields `F` of the configuration.
@@ -131,8 +139,7 @@ impl<C> Accounts<C> {
     ) -> Result<Arc<Self>, Error> {
         let configs = parts.read_accounts()?.into_iter();
         let configs = configs.map(|config| config.map(&settings)).collect();
-        let accounts = Self::new(kind, configs, parts.breaker, parts.wiring.clock.clone());
-        Ok(Arc::new(accounts.sharing(&parts.wiring.share)))
+        Ok(Arc::new(Self::with(kind, configs, parts.breaker, &parts.wiring)))
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Account<C>>> {
@@ -148,14 +155,14 @@ impl<C> Accounts<C> {
 
     /// The account that a tenant uses if none is held.
     pub fn first<'a>(&'a self, tenant: &'a TenantId) -> Option<&'a Arc<Account<C>>> {
-        self.of(tenant).min_by(|a, b| a.priority.cmp(&b.priority).then(a.cost.total_cmp(&b.cost)))
+        self.of(tenant).min_by(|a, b| a.compare(b))
     }
 
     /// The accounts that a tenant may use, in the order in which they are chosen.
     pub(crate) fn offers(&self, tenant: &TenantId) -> Vec<AccountOffer> {
         let now = self.clock.now();
         let mut all: Vec<_> = self.of(tenant).collect();
-        all.sort_by(|a, b| a.priority.cmp(&b.priority).then(a.cost.total_cmp(&b.cost)));
+        all.sort_by(|a, b| a.compare(b));
         let offer = |account: &Arc<Account<C>>| AccountOffer {
             name: account.name.clone(),
             held: account.gates().ready(now).err(),
@@ -220,7 +227,7 @@ impl<C> Accounts<C> {
     }
 
     fn chosen(&self, account: Arc<Account<C>>, epoch: AccountEpoch) -> ChosenAccount<'_, C> {
-        account.calls.fetch_add(1, Ordering::Relaxed);
+        account.calls.fetch_add(1, Order::Relaxed);
         ChosenAccount { accounts: self, account, epoch: Some(epoch) }
     }
 
@@ -254,7 +261,14 @@ impl<C> Account<C> {
 
     fn candidate(&self, now: Timestamp) -> AccountCandidate {
         let ready = self.gates().ready(now);
-        AccountCandidate { priority: self.priority, cost: self.cost, ready }
+        let Self { is_far, priority, cost, .. } = *self;
+        AccountCandidate { is_far, priority, cost, ready }
+    }
+
+    /// Which one is used first.
+    fn compare(&self, other: &Self) -> Ordering {
+        let rank = |account: &Self| (account.is_far, account.priority);
+        rank(self).cmp(&rank(other)).then(self.cost.total_cmp(&other.cost))
     }
 
     /// Tries the account again, because its credential was replaced.
@@ -308,7 +322,7 @@ impl<C> ChosenAccount<'_, C> {
         if account::is_the_account_s(&report.outcome)
             && others.any(|a| !Arc::ptr_eq(a, &self.account) && a.candidate(now).ready.is_ok())
         {
-            self.account.failovers.fetch_add(1, Ordering::Relaxed);
+            self.account.failovers.fetch_add(1, Order::Relaxed);
             let detail = report.detail.take().unwrap_or_default();
             report.detail = Some(format!("account {} left out: {detail}", self.account.name));
             report.outcome = Outcome::SwitchAccount;

@@ -18,11 +18,14 @@ impl Clock for FixedClock {
 
 fn config(name: &'static str, tenant: Option<&str>, priority: u16) -> AccountConfig<&'static str> {
     let tenant = tenant.map(TenantId::new);
-    AccountConfig { name: name.to_owned(), tenant, priority, cost: 0.0, rate: None, settings: name }
+    let name_of = name.to_owned();
+    let (is_far, cost, rate) = (false, 0.0, None);
+    AccountConfig { name: name_of, tenant, is_far, priority, cost, rate, settings: name }
 }
 
 fn accounts(configs: Vec<AccountConfig<&'static str>>) -> Accounts<&'static str> {
-    Accounts::new(crate::sms::KIND, configs, BreakerPolicy::default(), Arc::new(FixedClock))
+    let (policy, clock) = (BreakerPolicy::default(), Arc::new(FixedClock));
+    Accounts::new(crate::sms::KIND, configs, policy, clock, &Arc::default())
 }
 
 fn attempt(tenant: &str) -> Attempt {

@@ -74,8 +74,7 @@ impl ApnsChannel {
             ApnsSender::new(settings, tokens)
         };
         let accounts = accounts.into_iter().map(|config| config.map(&mut sender)).collect();
-        let accounts = Accounts::new(KIND, accounts, policy, wiring.clock.clone());
-        let accounts = accounts.sharing(&wiring.share);
+        let accounts = Accounts::with(KIND, accounts, policy, &wiring);
         Self { wiring, accounts: Arc::new(accounts) }
     }
 

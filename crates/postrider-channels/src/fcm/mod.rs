@@ -95,8 +95,7 @@ impl FcmChannel {
         policy: BreakerPolicy,
     ) -> Self {
         let accounts = accounts.into_iter().map(|config| config.map(FcmProject::new)).collect();
-        let accounts = Accounts::new(KIND, accounts, policy, wiring.clock.clone());
-        let accounts = accounts.sharing(&wiring.share);
+        let accounts = Accounts::with(KIND, accounts, policy, &wiring);
         Self { wiring, accounts: Arc::new(accounts) }
     }
 

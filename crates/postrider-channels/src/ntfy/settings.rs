@@ -58,9 +58,7 @@ impl ChannelDefinition for NtfySection {
     async fn build(&self, parts: ChannelParts) -> Result<BuiltChannel, Error> {
         let accounts = parts.read_accounts::<NtfyAccount>()?.into_iter();
         let accounts = accounts.map(|account| account.map(|own| own.server())).collect();
-        let clock = parts.wiring.clock.clone();
-        let accounts = Accounts::new(KIND, accounts, parts.breaker, clock);
-        let accounts = Arc::new(accounts.sharing(&parts.wiring.share));
+        let accounts = Arc::new(Accounts::with(KIND, accounts, parts.breaker, &parts.wiring));
         let channel = NtfyChannel { wiring: parts.wiring, accounts: accounts.clone() };
         let intake = NtfyIntake { serves: accounts.serving() };
         Ok(BuiltChannel::with_accounts(channel, intake, accounts))

@@ -62,9 +62,7 @@ impl ChannelDefinition for TelegramSection {
     async fn build(&self, parts: ChannelParts) -> Result<BuiltChannel, Error> {
         let accounts = parts.read_accounts::<TelegramAccount>()?.into_iter();
         let accounts = accounts.map(|account| account.map(|own| TelegramBot::new(&own))).collect();
-        let clock = parts.wiring.clock.clone();
-        let accounts = Accounts::new(KIND, accounts, parts.breaker, clock);
-        let accounts = Arc::new(accounts.sharing(&parts.wiring.share));
+        let accounts = Arc::new(Accounts::with(KIND, accounts, parts.breaker, &parts.wiring));
         let channel = TelegramChannel { wiring: parts.wiring, accounts: accounts.clone() };
         let intake = TelegramIntake { serves: accounts.serving() };
         Ok(BuiltChannel::with_accounts(channel, intake, accounts))

@@ -40,7 +40,8 @@ use keys::SubscriptionKeys;
 use service::Service;
 
 pub const KIND: ChannelKind = ChannelKind::new("webpush");
-pub const TRAITS: ChannelTraits = ChannelTraits::PLAIN;
+pub const TRAITS: ChannelTraits =
+    ChannelTraits { wide_hosts: &service::LARGE, ..ChannelTraits::PLAIN };
 
 /// Where VAPID keys come from.
 pub trait VapidKeys: Send + Sync {

@@ -21,18 +21,26 @@ pub(super) enum Service {
 /// How much of the text is kept if a service has no codes.
 const PROSE_MAX: usize = 160;
 
+const FCM: &str = "fcm.googleapis.com";
+const MOZILLA: &str = "push.services.mozilla.com";
+const APPLE: &str = "push.apple.com";
+const WINDOWS: &str = "notify.windows.com";
+
+/// The services of the large browsers. All workers send to them.
+pub(super) const LARGE: [&str; 4] = [FCM, MOZILLA, APPLE, WINDOWS];
+
 impl Service {
     pub(super) fn of(host: &str) -> Self {
         let under = |domain: &str| {
             host.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
         };
-        if host == "fcm.googleapis.com" {
+        if host == FCM {
             Self::Fcm
-        } else if under("push.services.mozilla.com") {
+        } else if under(MOZILLA) {
             Self::Mozilla
-        } else if under("push.apple.com") {
+        } else if under(APPLE) {
             Self::Apple
-        } else if under("notify.windows.com") {
+        } else if under(WINDOWS) {
             Self::Wns
         } else {
             Self::Other

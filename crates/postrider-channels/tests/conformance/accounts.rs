@@ -63,13 +63,15 @@ fn listed<C>(
     let config = |(nth, value): (usize, &Value)| AccountConfig {
         name: format!("account-{nth}"),
         tenant: None,
+        is_far: false,
         priority: nth as u16,
         cost: 0.0,
         rate: None,
         settings: settings(value),
     };
     let configs = accounts.iter().enumerate().map(config).collect();
-    Arc::new(Accounts::new(kind, configs, BreakerPolicy::default(), wiring.clock.clone()))
+    let (policy, clock) = (BreakerPolicy::default(), wiring.clock.clone());
+    Arc::new(Accounts::new(kind, configs, policy, clock, &wiring.share))
 }
 
 /// A channel of accounts in one hand, and a clock that is moved by hand.

@@ -45,6 +45,7 @@ impl Column {
         let account = self.account.map(|account| AccountConfig {
             name: "main".to_owned(),
             tenant: None,
+            is_far: false,
             priority: 0,
             cost: 0.0,
             rate: None,

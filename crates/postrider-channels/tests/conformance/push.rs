@@ -43,6 +43,7 @@ fn config<C>(name: &str, settings: C) -> AccountConfig<C> {
     AccountConfig {
         name: name.to_owned(),
         tenant: None,
+        is_far: false,
         priority: 0,
         cost: 0.0,
         rate: None,

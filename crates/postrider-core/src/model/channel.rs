@@ -90,6 +90,8 @@ pub struct ChannelTraits {
     pub dedupes_content: bool,
     /// The rate that the provider grants an account, unless the configuration says otherwise.
     pub account_rate: Option<Rate>,
+    /// Hosts, and domains with all their hosts, that so many addresses share that one worker is not enough.
+    pub wide_hosts: &'static [&'static str],
 }
 
 impl ChannelTraits {
@@ -101,12 +103,41 @@ impl ChannelTraits {
         tenant_credential: true,
         dedupes_content: false,
         account_rate: None,
+        wide_hosts: &[],
     };
+
+    /// Whether all workers send to the provider of a lane, each to some of the addresses. Any other provider has one
+    /// worker, which knows everything about it.
+    pub fn is_wide(&self, provider: &str) -> bool {
+        if self.has_accounts {
+            return true;
+        }
+        let Some((_, host)) = provider.split_once("://") else { return false };
+        let host = host.split(':').next().unwrap_or(host);
+        let is_in = |domain: &&str| {
+            host.strip_suffix(*domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+        };
+        self.wide_hosts.iter().any(is_in)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn accounts_and_large_hosts_are_wide() {
+        let traits = ChannelTraits { wide_hosts: &["push.example"], ..ChannelTraits::PLAIN };
+        for wide in ["https://push.example", "https://eu.push.example", "http://push.example:8443"]
+        {
+            assert!(traits.is_wide(wide), "{wide}");
+        }
+        for narrow in ["https://fakepush.example", "https://push.example.org", "push.example", ""] {
+            assert!(!traits.is_wide(narrow), "{narrow}");
+        }
+        assert!(ChannelTraits { has_accounts: true, ..ChannelTraits::PLAIN }.is_wide("email"));
+        assert!(!ChannelTraits::PLAIN.is_wide("https://push.example"));
+    }
 
     #[test]
     fn a_name_is_short_and_of_letters_and_digits() {

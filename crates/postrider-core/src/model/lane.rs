@@ -24,14 +24,6 @@ pub struct LaneKey {
     pub class: Arc<str>,
 }
 
-impl LaneKey {
-    /// An account is chosen for each of its deliveries. Several workers may have some of them; all deliveries to an
-    /// origin have one worker.
-    pub fn is_spread(&self) -> bool {
-        *self.provider == *self.channel.name()
-    }
-}
-
 impl fmt::Display for LaneKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}/{}/{}", self.tenant, self.channel, self.provider, self.class)

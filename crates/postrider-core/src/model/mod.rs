@@ -11,4 +11,5 @@ pub mod json_fields;
 pub mod lane;
 pub mod message;
 pub mod outcome;
+pub mod region;
 pub mod time;

@@ -81,18 +81,13 @@ pub struct AccountEpoch {
 }
 
 impl AccountGates {
-    pub fn new(policy: BreakerPolicy, quota: Option<Rate>) -> Self {
+    /// Uses only this worker's part of the quota.
+    pub fn new(policy: BreakerPolicy, quota: Option<Rate>, share: Arc<WorkShare>) -> Self {
         Self {
             pause: Pause::default(),
             credential: CredentialBreaker::new(policy),
-            quota: quota.map(|rate| AccountQuota::new(rate, Arc::default())),
+            quota: quota.map(|rate| AccountQuota::new(rate, share)),
         }
-    }
-
-    /// Uses only this worker's part of the quota.
-    pub fn sharing(self, share: Arc<WorkShare>) -> Self {
-        let quota = self.quota.map(|quota| AccountQuota::new(quota.whole, share));
-        Self { quota, ..self }
     }
 
     /// Whether it could be used now, or within a [`SHORT_WAIT`]. Takes nothing.
@@ -192,6 +187,8 @@ pub fn is_the_account_s(outcome: &Outcome) -> bool {
 /// One account as the choice sees it.
 #[derive(Debug, Clone, Copy)]
 pub struct AccountCandidate {
+    /// It is in another region than the server.
+    pub is_far: bool,
     /// Lower is used first.
     pub priority: u16,
     /// What a message costs there; decides between accounts of the same priority.
@@ -209,9 +206,9 @@ pub enum AccountChoice {
     Nobody,
 }
 
-/// The first that is ready, by priority, then by cost, then as listed.
+/// The first that is ready: near ones first, then by priority, then by cost, then as listed.
 pub fn choose(candidates: &[AccountCandidate]) -> AccountChoice {
-    let rank = |c: &AccountCandidate| (c.priority, c.cost);
+    let rank = |c: &AccountCandidate| ((c.is_far, c.priority), c.cost);
     let less = |a: &AccountCandidate, b: &AccountCandidate| {
         let ((ap, ac), (bp, bc)) = (rank(a), rank(b));
         ap.cmp(&bp).then(ac.total_cmp(&bc))
@@ -231,7 +228,11 @@ mod tests {
     const NOW: Timestamp = Timestamp(1_800_000_000_000);
 
     fn standing() -> AccountGates {
-        AccountGates::new(BreakerPolicy::default(), None)
+        AccountGates::new(BreakerPolicy::default(), None, Arc::default())
+    }
+
+    fn with_quota(rate: Rate) -> AccountGates {
+        AccountGates::new(BreakerPolicy::default(), Some(rate), Arc::default())
     }
 
     fn end(standing: &mut AccountGates, outcome: &Outcome, status: u16) {
@@ -241,7 +242,15 @@ mod tests {
 
     fn candidate(priority: u16, cost: f64, ready: bool) -> AccountCandidate {
         let held = AccountHold { by: Gate::Breaker, until: NOW };
-        AccountCandidate { priority, cost, ready: if ready { Ok(()) } else { Err(held) } }
+        let ready = if ready { Ok(()) } else { Err(held) };
+        AccountCandidate { is_far: false, priority, cost, ready }
+    }
+
+    #[test]
+    fn an_account_of_the_own_region_is_used_first_and_others_take_over() {
+        let far = |ready| AccountCandidate { is_far: true, ..candidate(0, 0.0, ready) };
+        assert_eq!(choose(&[far(true), candidate(7, 0.5, true)]), AccountChoice::Use(1));
+        assert_eq!(choose(&[far(true), candidate(7, 0.5, false)]), AccountChoice::Use(0));
     }
 
     #[test]
@@ -258,7 +267,7 @@ mod tests {
         let held =
             |s: u64| AccountHold { by: Gate::RateLimit, until: NOW + Duration::from_secs(s) };
         let list =
-            [9, 4, 7].map(|s| AccountCandidate { priority: 0, cost: 0.0, ready: Err(held(s)) });
+            [9, 4, 7].map(|s| AccountCandidate { ready: Err(held(s)), ..candidate(0, 0.0, true) });
         assert_eq!(choose(&list), AccountChoice::Wait(held(4)));
     }
 
@@ -275,7 +284,7 @@ mod tests {
         assert_eq!(asked.ready(NOW + after), Ok(()));
 
         let rate = Rate { per_s: 0.1, burst: 1, ramp_s: 0 };
-        let mut spent = AccountGates::new(BreakerPolicy::default(), Some(rate));
+        let mut spent = with_quota(rate);
         spent.take(NOW).unwrap();
         let held = spent.ready(NOW).unwrap_err();
         assert_eq!((held.by, held.until), (Gate::RateLimit, NOW + Duration::from_secs(10)));
@@ -308,7 +317,7 @@ mod tests {
     #[test]
     fn a_short_wait_for_the_quota_is_told_and_paid_for() {
         let rate = Rate { per_s: 10.0, burst: 1, ramp_s: 0 };
-        let mut standing = AccountGates::new(BreakerPolicy::default(), Some(rate));
+        let mut standing = with_quota(rate);
         let at = |standing: &mut AccountGates| standing.take(NOW).unwrap().1;
         assert_eq!(at(&mut standing), NOW);
         assert_eq!(at(&mut standing), NOW + Duration::from_millis(100));
@@ -316,9 +325,23 @@ mod tests {
     }
 
     #[test]
+    fn a_worker_without_a_part_waits_only_until_it_gets_one() {
+        let (rate, share) =
+            (Rate { per_s: 10.0, burst: 1, ramp_s: 0 }, Arc::<WorkShare>::default());
+        share.set(0.0);
+        let mut gates = AccountGates::new(BreakerPolicy::default(), Some(rate), share.clone());
+        gates.take(NOW).unwrap();
+        assert_eq!(gates.ready(NOW).unwrap_err().by, Gate::RateLimit);
+        share.set(0.5);
+        assert_eq!(gates.ready(NOW), Ok(()), "the next call is near");
+        let (_, at) = gates.take(NOW).unwrap();
+        assert!(at <= NOW + Duration::from_millis(250), "{at:?}");
+    }
+
+    #[test]
     fn a_call_that_weighs_more_is_paid_for_by_those_behind_it() {
         let rate = Rate { per_s: 1.0, burst: 1, ramp_s: 0 };
-        let mut standing = AccountGates::new(BreakerPolicy::default(), Some(rate));
+        let mut standing = with_quota(rate);
         standing.take(NOW).unwrap();
         standing.charge(3, NOW);
         let held = standing.ready(NOW).unwrap_err();
@@ -328,7 +351,7 @@ mod tests {
     #[test]
     fn what_was_not_used_is_given_back() {
         let rate = Rate { per_s: 0.1, burst: 1, ramp_s: 0 };
-        let mut standing = AccountGates::new(BreakerPolicy::default(), Some(rate));
+        let mut standing = with_quota(rate);
         let (epoch, _) = standing.take(NOW).unwrap();
         standing.hand_back(epoch, NOW);
         assert_eq!(standing.ready(NOW), Ok(()));

@@ -20,7 +20,7 @@ use postrider_core::model::message::Envelope;
 use postrider_core::ports::store::{NewAddress, NewDelivery, NewMessage, Store};
 use postrider_core::{
     Address, AddressHash, AddressStatus, ChannelIntake, ChannelKind, CheckedAddress, Class, Clock,
-    FieldError, LaneKey, Target, TenantId, Timestamp, model::json_fields,
+    FieldError, LaneKey, RegionNumber, Target, TenantId, Timestamp, model::json_fields,
 };
 use serde::Deserialize;
 
@@ -239,6 +239,8 @@ impl MessageIntake {
         let channel = target.channel();
         let provider = self.channel(channel).map_or_else(|| "".into(), |c| c.provider(&target));
         Some(NewDelivery {
+            is_wide: self.is_wide(channel, &provider),
+            region: self.region(&address.tenant),
             lane: self.lane(&address.tenant, channel, provider, class),
             target: Arc::new(target),
             hash: address.hash,
@@ -252,6 +254,8 @@ impl MessageIntake {
     fn inline(&self, tenant: &TenantId, address: CheckedAddress, class: &Class) -> NewDelivery {
         let CheckedAddress { target, locator, provider } = address;
         NewDelivery {
+            is_wide: self.is_wide(target.channel(), &provider),
+            region: self.region(tenant),
             lane: self.lane(tenant, target.channel(), provider, class),
             hash: self.hash(&locator),
             target: Arc::new(target),
@@ -260,6 +264,15 @@ impl MessageIntake {
             address_since: None,
             alternatives: Vec::new(),
         }
+    }
+
+    fn is_wide(&self, channel: ChannelKind, provider: &str) -> bool {
+        self.channel(channel).is_some_and(|intake| intake.traits().is_wide(provider))
+    }
+
+    /// The region that the tenant is pinned to.
+    fn region(&self, tenant: &TenantId) -> Option<RegionNumber> {
+        self.policies.now().limits.tenant_regions.get(tenant).copied()
     }
 
     fn address(&self, tenant: &TenantId, json: &str) -> Result<CheckedAddress, Vec<FieldError>> {

@@ -1,18 +1,21 @@
-//! Through which account a lane's next calls go. An account is a provider of its own: it has its own places,
+//! Through which account a lane's next calls go, and which providers all workers share. An account is a provider of its own: it has its own places,
 //! limits and breakers, like the host of a webhook. Calls nobody.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 use postrider_core::policy::account::AccountOffer;
-use postrider_core::{Channel, ChannelKind, Gate, LaneKey, LaneState, Timestamp};
+use postrider_core::{Channel, ChannelKind, ChannelTraits, Gate, LaneKey, LaneState, Timestamp};
 
 use super::checks::LaneContext;
 use super::{LaneRefusal, Lanes, ProviderKey, provider_key};
 
-/// The channels that have accounts.
+/// What is known about the channels, from their start on.
 #[derive(Default)]
-pub(super) struct AccountChannels(OnceLock<HashMap<ChannelKind, Arc<dyn Channel>>>);
+pub(super) struct LaneChannels {
+    with_accounts: OnceLock<HashMap<ChannelKind, Arc<dyn Channel>>>,
+    traits: OnceLock<HashMap<ChannelKind, &'static ChannelTraits>>,
+}
 
 /// Where a lane's next calls go.
 pub(crate) struct LaneRoute {
@@ -30,24 +33,33 @@ impl LaneRoute {
     }
 }
 
-impl AccountChannels {
+impl LaneChannels {
     fn offers(&self, lane: &LaneKey) -> Vec<AccountOffer> {
-        let channel = self.0.get().and_then(|channels| channels.get(&lane.channel));
+        let channel = self.with_accounts.get().and_then(|channels| channels.get(&lane.channel));
         channel.map_or_else(Vec::new, |channel| channel.accounts(&lane.tenant))
+    }
+
+    #[cfg(test)]
+    pub(super) fn set_traits(&self, channel: ChannelKind, traits: &'static ChannelTraits) {
+        let _ = self.traits.set([(channel, traits)].into());
+    }
+
+    /// Whether all workers send to the provider, each to some of its addresses.
+    pub(super) fn is_wide(&self, channel: ChannelKind, provider: &str) -> bool {
+        let traits = self.traits.get().and_then(|traits| traits.get(&channel));
+        traits.is_some_and(|traits| traits.is_wide(provider))
     }
 }
 
 impl Lanes {
-    /// Makes known which accounts the channels have. Only the first call counts.
-    pub fn use_accounts_of(&self, channels: impl IntoIterator<Item = Arc<dyn Channel>>) {
-        let with_accounts = channels.into_iter().filter(|channel| channel.traits().has_accounts);
-        let channels = with_accounts.map(|channel| (channel.kind(), channel)).collect();
-        let _ = self.channels.0.set(channels);
-    }
-
-    /// Whether an account is chosen for the channel's deliveries.
-    pub(super) fn has_accounts(&self, channel: ChannelKind) -> bool {
-        self.channels.0.get().is_some_and(|channels| channels.contains_key(&channel))
+    /// Makes known what the channels are and which accounts they have. Only the first call counts.
+    pub fn use_channels(&self, channels: impl IntoIterator<Item = Arc<dyn Channel>>) {
+        let all: HashMap<_, _> =
+            channels.into_iter().map(|channel| (channel.kind(), channel)).collect();
+        let traits = all.iter().map(|(kind, channel)| (*kind, channel.traits())).collect();
+        let _ = self.channels.traits.set(traits);
+        let with_accounts = all.into_iter().filter(|(_, channel)| channel.traits().has_accounts);
+        let _ = self.channels.with_accounts.set(with_accounts.collect());
     }
 
     pub(super) fn offers(&self, lane: &LaneKey) -> Vec<AccountOffer> {

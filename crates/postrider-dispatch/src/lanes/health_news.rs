@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use postrider_core::policy::breaker::{BreakerCause, BreakerState};
+use postrider_core::policy::work_share::WorkShare;
 use postrider_core::ports::store::Store;
 use postrider_core::{ChannelKind, Scope, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -94,10 +95,17 @@ impl Lanes {
         self.wakeups.post(Wakeup::GatesChanged(key));
     }
 
-    /// This worker has this part of all work from now on, and this part of the calls that accounts take at once.
-    pub fn set_part(&self, part: f64) {
+    /// The part of all work that this worker has. Limits of accounts are split by it.
+    pub fn work_share(&self) -> &Arc<WorkShare> {
+        &self.share
+    }
+
+    /// This worker has this part of all work from now on. What waits for a limit is looked at again: the time that it
+    /// was told was that of another part.
+    pub(crate) fn set_part(&self, part: f64) {
         if self.share.set(part) {
             self.adopt_ceilings(&self.policies.now().limits);
+            self.acted();
         }
     }
 

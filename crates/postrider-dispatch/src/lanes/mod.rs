@@ -30,7 +30,7 @@ use postrider_core::{ChannelKind, Clock, Gate, LaneKey, LaneState, TenantId, Tim
 use crate::jitter_rng::JitterRng;
 use crate::limits::DispatchLimits;
 use crate::policies::{Policies, Policy};
-use accounts::AccountChannels;
+use accounts::LaneChannels;
 pub(crate) use accounts::LaneRoute;
 pub use call::{BreakerScope, LaneEvent};
 pub(crate) use call::{CallEffect, CallResult};
@@ -83,7 +83,7 @@ pub struct Lanes {
     address_room: Arc<AddressRoom>,
     operator: OperatorOrders,
     shortage: Mutex<Option<(Timestamp, Box<str>)>>,
-    channels: AccountChannels,
+    channels: Arc<LaneChannels>,
     share: Arc<WorkShare>,
     health: HealthNews,
     pub(crate) wakeups: Wakeups,
@@ -92,6 +92,7 @@ pub struct Lanes {
 impl Lanes {
     pub fn new(policies: Arc<Policies>, clock: Arc<dyn Clock>, seed: u64) -> Arc<Self> {
         let policy = policies.now();
+        let channels = Arc::<LaneChannels>::default();
         let wakeups = Wakeups::default();
         let weak = Arc::downgrade(wakeups.waker());
         clock.on_move(Arc::new(move || {
@@ -102,7 +103,7 @@ impl Lanes {
         Arc::new(Self {
             clock,
             budgets: RetryBudgets::new(policy.limits.retry_budget),
-            rates: RateLimits::new(policies.clone()),
+            rates: RateLimits::new(policies.clone(), channels.clone()),
             global: GlobalCalls::default(),
             address_room: Arc::default(),
             policies,
@@ -110,7 +111,7 @@ impl Lanes {
             providers: Mutex::default(),
             operator: OperatorOrders::default(),
             shortage: Mutex::default(),
-            channels: AccountChannels::default(),
+            channels,
             share: Arc::default(),
             health: HealthNews::default(),
             wakeups,
@@ -133,15 +134,16 @@ impl Lanes {
     }
 
     fn adopt_ceilings(&self, limits: &DispatchLimits) {
-        for ((channel, _), provider) in self.providers().iter() {
-            provider.adopt(self.ceiling(limits, *channel), limits.breaker);
+        for (key, provider) in self.providers().iter() {
+            provider.adopt(self.ceiling(limits, key), limits.breaker);
         }
     }
 
-    /// Calls under way to one origin; of an account, this worker's part of them.
-    fn ceiling(&self, limits: &DispatchLimits, channel: ChannelKind) -> usize {
-        let ceiling = limits.per_origin.get(&channel).copied().unwrap_or(PER_ORIGIN_DEFAULT);
-        if self.has_accounts(channel) { self.share.of_count(ceiling) } else { ceiling }
+    /// Calls under way to one origin; this worker's part of them, if all workers send there.
+    fn ceiling(&self, limits: &DispatchLimits, (channel, origin): &ProviderKey) -> usize {
+        let ceiling = limits.per_origin.get(channel).copied().unwrap_or(PER_ORIGIN_DEFAULT);
+        let is_wide = self.channels.is_wide(*channel, origin);
+        if is_wide { self.share.of_count(ceiling) } else { ceiling }
     }
 
     /// Asks every check of the lane for up to `want` calls by this route.
@@ -234,7 +236,9 @@ impl Lanes {
         let effect = match &result {
             Some(result) => {
                 context.random = self.random.next();
-                let was_well = call.account.is_some() && !context.is_held_for_all();
+                let (channel, origin) = call.provider.key();
+                let is_wide = self.channels.is_wide(*channel, origin);
+                let was_well = is_wide && !context.is_held_for_all();
                 let effect = context.learn(result, ticket.token);
                 if was_well {
                     self.health.note(call.provider.key(), &effect);
@@ -369,7 +373,7 @@ impl Lanes {
 
     fn new_provider(&self, key: &ProviderKey) -> Arc<LaneProvider> {
         let limits = &self.policies.now().limits;
-        let ceiling = self.ceiling(limits, key.0);
+        let ceiling = self.ceiling(limits, key);
         let provider =
             LaneProvider::new(key.clone(), ceiling, limits.breaker, self.address_room.clone());
         if let Some((forced, _)) = self.operator.forced(key) {

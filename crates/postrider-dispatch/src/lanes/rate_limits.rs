@@ -12,6 +12,7 @@ use postrider_core::policy::rate_slice::RateSlice;
 use postrider_core::{ChannelKind, Gate, LaneKey, LaneState, TenantId, Timestamp};
 use tokio::sync::Notify;
 
+use super::accounts::LaneChannels;
 use super::rate_level::{RateLevel, RateName, RateRequest};
 use super::{ProviderKey, provider_key};
 use crate::limits::DispatchLimits;
@@ -26,6 +27,7 @@ pub(super) struct RateLimits {
     /// Other workers make calls under the same limits.
     is_shared: AtomicBool,
     policies: Arc<Policies>,
+    channels: Arc<LaneChannels>,
     limiters: Mutex<RateLimiters>,
     /// Somebody has to ask for more calls of a shared rate.
     wanted: Notify,
@@ -61,10 +63,10 @@ struct AddressRate {
 }
 
 impl RateLimits {
-    pub(super) fn new(policies: Arc<Policies>) -> Self {
+    pub(super) fn new(policies: Arc<Policies>, channels: Arc<LaneChannels>) -> Self {
         let configured = AtomicBool::new(is_configured(&policies.now().limits));
         let (is_shared, limiters, wanted) = Default::default();
-        Self { configured, is_shared, policies, limiters, wanted }
+        Self { configured, is_shared, policies, channels, limiters, wanted }
     }
 
     /// From now on, limits that concern other workers, too, are shared with them.
@@ -205,8 +207,8 @@ impl RateLimits {
         let limits = &policy.limits;
         let mut limiters = self.limiters.lock().unwrap_or_else(PoisonError::into_inner);
         let RateLimiters { providers, tenants, credentials, requests, .. } = &mut *limiters;
-        // An origin with one worker has its own limits there; a tenant and an account may have many.
-        let spans_workers = is_shared && lane.is_spread();
+        // An origin with one worker has its own limits there; a tenant and a wide provider have many.
+        let spans_workers = is_shared && self.channels.is_wide(lane.channel, &lane.provider);
         let (mut levels, mut gates) = (Vec::with_capacity(3), Vec::with_capacity(3));
         if let Some(rate) = limits.rates.get(&lane.channel) {
             forget_idle(providers, now);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use postrider_core::policy::breaker::BreakerState;
 use postrider_core::policy::limiter::Rate;
-use postrider_core::{Gate, Signal};
+use postrider_core::{ChannelTraits, Gate, Signal};
 
 use super::*;
 
@@ -48,6 +48,30 @@ fn admit(
 ) -> Result<LanePermit, LaneRefusal> {
     lanes.admit(lane, &lanes.route(lane), priority, want)
 }
+
+#[test]
+fn a_new_part_of_the_work_wakes_what_waits_for_limits_of_the_old_one() {
+    let lanes = lanes(8);
+    lanes.wakeups.take();
+    lanes.set_part(0.25);
+    assert!(matches!(*lanes.wakeups.take(), [Wakeup::All]));
+    assert_eq!(lanes.work_share().part(), 0.25);
+    lanes.set_part(0.25);
+    assert!(lanes.wakeups.take().is_empty(), "nothing changed");
+}
+
+#[test]
+fn a_large_push_service_is_shared_by_all_workers_and_a_host_is_not() {
+    let lanes = lanes(8);
+    lanes.set_part(0.25);
+    lanes.channels.set_traits(WEBHOOK, &PUSH);
+    let ceiling =
+        |origin: &str| lanes.ceiling(&lanes.policies.now().limits, &(WEBHOOK, origin.into()));
+    assert_eq!((ceiling("https://eu.push.example"), ceiling("https://a.example")), (2, 8));
+}
+
+static PUSH: ChannelTraits =
+    ChannelTraits { wide_hosts: &["push.example"], ..ChannelTraits::PLAIN };
 
 /// The provider answers once, so that it is known to work.
 fn prove(lanes: &Arc<Lanes>) {

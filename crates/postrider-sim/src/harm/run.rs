@@ -163,6 +163,8 @@ impl<'a> MessageMaker<'a> {
                 address: None,
                 address_since: None,
                 alternatives: Vec::new(),
+                is_wide: false,
+                region: None,
             }],
         }
     }

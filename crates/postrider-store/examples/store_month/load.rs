@@ -169,6 +169,8 @@ impl MonthLoad {
                 address: None,
                 address_since: None,
                 alternatives: Vec::new(),
+                is_wide: false,
+                region: None,
             }
         };
         NewMessage {

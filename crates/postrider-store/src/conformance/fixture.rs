@@ -259,6 +259,8 @@ pub fn delivery_to(tenant: &str, number: u32) -> NewDelivery {
         address: None,
         address_since: None,
         alternatives: Vec::new(),
+        is_wide: false,
+        region: None,
     }
 }
 

@@ -92,13 +92,21 @@ impl PgShared {
         }
         report.free.sort_unstable();
         report.held = Some(held);
-        let others = "SELECT (SELECT count(*) FROM node WHERE beat > $1) AS workers, \
+        let others = "SELECT ARRAY(SELECT name FROM node WHERE beat > $1) AS workers, \
                       (SELECT until FROM turn WHERE delivery IS NOT NULL) AS turn";
         if let Some(row) = session.first(others, &[&began]).await? {
-            report.workers = u16::try_from(get::<i64>(&row, "workers")?).unwrap_or(u16::MAX);
+            report.workers = get(&row, "workers")?;
             report.suspect_until = get(&row, "turn")?;
         }
         Ok(report)
+    }
+
+    /// The names of the workers that live.
+    pub(super) async fn workers(&self) -> PgResult<Vec<String>> {
+        let mut session = self.pool.relaxed().await?;
+        let select = "SELECT name FROM node WHERE beat > $1";
+        let rows = session.rows(select, &[&self.term_began()]).await?;
+        rows.iter().map(|row| Ok(get(row, "name")?)).collect()
     }
 
     async fn take_shards(

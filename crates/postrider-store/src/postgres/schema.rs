@@ -28,7 +28,7 @@ pub(super) async fn set_up(session: &mut PgSession, schema: &str) -> PgResult<()
     if found == 0 {
         let exists = "SELECT 1 FROM pg_namespace WHERE nspname = $1";
         if session.first(exists, &[&schema]).await?.is_none() {
-            session.script(&format!("CREATE SCHEMA {schema}")).await?;
+            session.script(&format!("CREATE SCHEMA \"{schema}\"")).await?;
         }
     }
     for step in STEPS.iter().skip(found as usize) {
@@ -46,7 +46,7 @@ pub(super) async fn set_up(session: &mut PgSession, schema: &str) -> PgResult<()
 
 /// 0 if there is none.
 pub(super) async fn found_layout(session: &mut PgSession, schema: &str) -> PgResult<u32> {
-    let exists = "SELECT to_regclass($1::text || '.meta') IS NOT NULL AS found";
+    let exists = "SELECT to_regclass(quote_ident($1::text) || '.meta') IS NOT NULL AS found";
     let found = session.first(exists, &[&schema]).await?;
     if !found.map(|row| get::<bool>(&row, "found")).transpose()?.unwrap_or(false) {
         return Ok(0);

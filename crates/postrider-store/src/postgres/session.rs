@@ -207,7 +207,7 @@ impl SessionPool {
         // A queue is mostly empty, and plans made then are bad later: looks by key always take their index.
         let relaxed = if commits == Commits::Relaxed { " -c synchronous_commit=off" } else { "" };
         config.options(format!(
-            "-c search_path={} -c statement_timeout={} -c lock_timeout=5000 \
+            "-c search_path=\"{}\" -c statement_timeout={} -c lock_timeout=5000 \
              -c idle_in_transaction_session_timeout=20000 -c plan_cache_mode=force_generic_plan \
              -c enable_seqscan=off -c enable_mergejoin=off -c jit=off -c timezone=UTC{relaxed}",
             self.options.schema,

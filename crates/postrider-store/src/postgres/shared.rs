@@ -106,7 +106,8 @@ impl PgShared {
     }
 
     pub(super) async fn refresh(&self) -> PgResult<()> {
-        let mut session = self.pool.relaxed().await?;
+        // Not a relaxed one: the settings of the session are looked at, too.
+        let mut session = self.pool.durable().await?;
         let before = ServerTime::monotonic();
         let select = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now, \
                       (SELECT newest FROM document_state) AS newest";

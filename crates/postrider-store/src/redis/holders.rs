@@ -116,19 +116,22 @@ impl RedisShared {
         let mut answer =
             list(self.link.call(Patience::None, &BEAT, &keys, &arguments).await?)?.into_iter();
         let Some(number) = answer.next() else { return Ok(None) };
-        let mut workers = HashMap::new();
-        for (name, said) in pairs(answer.next().unwrap_or(Value::Nil))? {
-            let said = String::from_utf8_lossy(&said).into_owned();
-            let (number, beat) = said.split_once(' ').unwrap_or(("0", "0"));
-            let known = (number.parse().unwrap_or(0), beat.parse().unwrap_or(0));
-            workers.insert(String::from_utf8_lossy(&name).into_owned(), known);
-        }
+        let workers = KnownWorkers::read(answer.next().unwrap_or(Value::Nil))?;
         let mut turn = list(answer.next().unwrap_or(Value::Nil))?.into_iter();
         let turn = match (turn.next().and_then(bytes), turn.next()) {
             (Some(of), Some(until)) => Some((id(&of)?, int(&until)?)),
             _ => None,
         };
-        Ok(Some((int(&number)?, KnownWorkers(workers), turn)))
+        Ok(Some((int(&number)?, workers, turn)))
+    }
+
+    /// The names of the workers that live.
+    pub(super) async fn workers(&self) -> RedisResult<Vec<String>> {
+        let key = self.names.common("workers");
+        let found = self.link.ask(&words(&[b"HGETALL", key.as_bytes()])).await?;
+        let began = self.term_began();
+        let alive = KnownWorkers::read(found)?.0.into_iter();
+        Ok(alive.filter(|(_, (_, beat))| *beat > began).map(|(name, _)| name).collect())
     }
 
     fn term_began(&self) -> i64 {
@@ -151,8 +154,8 @@ impl RedisShared {
             }
         }
         report.held = Some(held);
-        let alive = workers.0.values().filter(|(_, beat)| *beat > began).count();
-        report.workers = u16::try_from(alive).unwrap_or(u16::MAX);
+        let alive = workers.0.into_iter().filter(|(_, (_, beat))| *beat > began);
+        report.workers = alive.map(|(name, _)| name).collect();
         report.suspect_until = turn.map(|(_, until)| until);
         Ok(report)
     }
@@ -324,6 +327,19 @@ impl RedisShared {
             }
         }
         Ok(known)
+    }
+}
+
+impl KnownWorkers {
+    fn read(found: Value) -> RedisResult<Self> {
+        let mut workers = HashMap::new();
+        for (name, said) in pairs(found)? {
+            let said = String::from_utf8_lossy(&said).into_owned();
+            let (number, beat) = said.split_once(' ').unwrap_or(("0", "0"));
+            let known = (number.parse().unwrap_or(0), beat.parse().unwrap_or(0));
+            workers.insert(String::from_utf8_lossy(&name).into_owned(), known);
+        }
+        Ok(Self(workers))
     }
 }
 

@@ -43,13 +43,14 @@ use postrider_core::model::id::{from_order_key, order_key};
 use postrider_core::policy::limiter::Rate;
 use postrider_core::policy::rate_slice::{RateSlice, SharedRate};
 use postrider_core::ports::store::{Consumer, DocumentVersion, Shares, Store, StoreResult};
-use postrider_core::{Clock, DeliveryId};
+use postrider_core::{Clock, DeliveryId, RegionNumber};
 use tokio::sync::{Notify, mpsc};
 
 use crate::documents::DocumentSignal;
 use crate::ids::IdGenerator;
 use crate::sharded::ShardConsumer;
 use crate::sharded::server_time::ServerTime;
+use crate::sharded::worker_name::regions_of;
 use changes::{ChangeResult, ShardChange, ShardChanges};
 use failure::{RedisFailure, RedisResult};
 use intake::{ACCEPT_LINES, RedisRequest};
@@ -204,7 +205,19 @@ impl Store for RedisStore {
     }
 
     async fn consumer(&self, node: &str) -> StoreResult<Arc<dyn Consumer>> {
-        Ok(Arc::new(ShardConsumer::join(self.shared.clone(), node).await?))
+        self.consumer_in(node, None).await
+    }
+
+    async fn consumer_in(
+        &self,
+        node: &str,
+        region: Option<RegionNumber>,
+    ) -> StoreResult<Arc<dyn Consumer>> {
+        Ok(Arc::new(ShardConsumer::join(self.shared.clone(), node, region).await?))
+    }
+
+    async fn worker_regions(&self) -> StoreResult<Vec<RegionNumber>> {
+        Ok(regions_of(&self.shared.workers().await?))
     }
 
     async fn close(&self) {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -10,13 +10,14 @@ use async_trait::async_trait;
 use postrider_core::ports::store::{
     Consumer, LeasedDelivery, ReadyLane, SettleResult, Settlement, StoreError, StoreResult,
 };
-use postrider_core::{DeliveryId, LaneId, LaneKey, Timestamp};
+use postrider_core::{DeliveryId, LaneId, LaneKey, RegionNumber, Timestamp};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::index::ShardIndex;
 use super::lane::WINDOW;
-use super::{HeldShard, POLL, SHARDS, SURE_FOR, ShardEngine, ShardId, shard_of};
+use super::worker_name::WorkerName;
+use super::{COMMON_SHARDS, HeldShard, POLL, SURE_FOR, ShardEngine, ShardId, shard_of};
 use crate::work_signal::NextWork;
 
 /// Lanes that are read on at once before they are listed.
@@ -31,6 +32,10 @@ pub(crate) struct ShardConsumer<E: ShardEngine> {
 pub(super) struct ShardWorker<E> {
     pub(super) engine: Arc<E>,
     pub(super) node: Box<str>,
+    /// By its place.
+    pub(super) region: Option<usize>,
+    /// How many regions the store has.
+    pub(super) regions: AtomicUsize,
     /// Tells it from other consumers of the same name.
     pub(super) number: i64,
     pub(super) state: Mutex<WorkerState>,
@@ -75,8 +80,14 @@ impl WorkerState {
 
 impl<E: ShardEngine> ShardConsumer<E> {
     /// Takes over what an older consumer of the name held, and what nobody holds.
-    pub(crate) async fn join(engine: Arc<E>, node: &str) -> StoreResult<Self> {
-        let number = engine.join(node).await?;
+    pub(crate) async fn join(
+        engine: Arc<E>,
+        node: &str,
+        region: Option<RegionNumber>,
+    ) -> StoreResult<Self> {
+        let region = region.map(RegionNumber::place);
+        let node = WorkerName { name: node, region }.to_string();
+        let number = engine.join(&node).await?;
         let wake = Arc::new(Notify::new());
         let weak = Arc::downgrade(&wake);
         engine.clock().on_move(Arc::new(move || {
@@ -88,6 +99,8 @@ impl<E: ShardEngine> ShardConsumer<E> {
         let worker = Arc::new(ShardWorker {
             engine,
             node: node.into(),
+            region,
+            regions: AtomicUsize::new(region.map_or(0, |place| place + 1)),
             number,
             state: Mutex::new(state),
             beating: tokio::sync::Mutex::default(),
@@ -329,7 +342,12 @@ impl<E: ShardEngine> Consumer for ShardConsumer<E> {
 
     fn part(&self) -> f64 {
         // Shards that are about to be handed over count until another worker has them.
-        self.worker.state().held.len() as f64 / f64::from(SHARDS)
+        let state = self.worker.state();
+        state.held.range(..COMMON_SHARDS).count() as f64 / f64::from(COMMON_SHARDS)
+    }
+
+    fn set_regions(&self, count: usize) {
+        self.worker.regions.store(count, Ordering::Release);
     }
 
     async fn close(&self) {

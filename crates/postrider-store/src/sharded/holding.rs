@@ -9,8 +9,10 @@ use postrider_core::Timestamp;
 use postrider_core::ports::store::StoreResult;
 
 use super::consumer::{ShardWorker, WorkerState};
+use super::worker_name::WorkerName;
 use super::{
-    HEARTBEAT, HeartbeatReport, HeldShard, NoteKind, POLL, QueueNote, SHARDS, ShardEngine, ShardId,
+    COMMON_SHARDS, HEARTBEAT, HeartbeatReport, HeldShard, NoteKind, POLL, QueueNote, REGION_SHARDS,
+    SHARDS, ShardEngine, ShardId, region_of,
 };
 
 /// A shard is handed over so long after it was chosen, even if some of it is still leased.
@@ -79,8 +81,8 @@ impl<E: ShardEngine> ShardWorker<E> {
         }
         let unknown = self.keep(&held, now);
         self.load(unknown).await?;
-        self.take_some(&report, held.len()).await?;
-        self.drain(report.workers, now).await?;
+        self.take_some(&report, &held).await?;
+        self.drain(&report, now).await?;
         self.look_at_turn(&report, now);
         Ok(())
     }
@@ -134,10 +136,15 @@ impl<E: ShardEngine> ShardWorker<E> {
         Ok(())
     }
 
-    /// Takes free shards, up to a fair share.
-    async fn take_some(&self, report: &HeartbeatReport, held: usize) -> StoreResult<()> {
-        let room = usize::from(fair_share(report.workers)).saturating_sub(held);
-        let some: Vec<_> = report.free.iter().take(room).copied().collect();
+    /// Takes free shards, up to a fair share of each kind.
+    async fn take_some(&self, report: &HeartbeatReport, held: &[HeldShard]) -> StoreResult<()> {
+        let mut some = Vec::new();
+        for kind in ShardKind::ALL {
+            let is_of = |shard: &ShardId| self.kind(*shard) == kind;
+            let has = held.iter().filter(|held| is_of(&held.shard)).count();
+            let room = self.fair_share(kind, &report.workers).saturating_sub(has);
+            some.extend(report.free.iter().copied().filter(is_of).take(room));
+        }
         if some.is_empty() {
             return Ok(());
         }
@@ -146,10 +153,13 @@ impl<E: ShardEngine> ShardWorker<E> {
     }
 
     /// Gives up what is more than a fair share, once nothing of it is leased.
-    async fn drain(&self, workers: u16, now: Timestamp) -> StoreResult<()> {
+    async fn drain(&self, report: &HeartbeatReport, now: Timestamp) -> StoreResult<()> {
         let drained = {
             let mut state = self.state();
-            state.choose_surplus(fair_share(workers), now);
+            for kind in ShardKind::ALL {
+                let fair = self.fair_share(kind, &report.workers);
+                state.choose_surplus(|shard| self.kind(shard) == kind, fair, now);
+            }
             state.drained(now)
         };
         if drained.is_empty() {
@@ -159,6 +169,29 @@ impl<E: ShardEngine> ShardWorker<E> {
         let shards = drained.iter().map(|held| held.shard).collect();
         self.state().forget_shards(&shards);
         Ok(())
+    }
+
+    fn kind(&self, shard: ShardId) -> ShardKind {
+        let regions = self.regions.load(Ordering::Acquire);
+        match region_of(shard, regions) {
+            None if shard < COMMON_SHARDS => ShardKind::Common,
+            None => ShardKind::Spare,
+            region if region == self.region => ShardKind::Own,
+            Some(_) => ShardKind::Foreign,
+        }
+    }
+
+    /// How many shards of a kind this worker holds at most.
+    fn fair_share(&self, kind: ShardKind, workers: &[String]) -> usize {
+        let of_region = |name: &&String| WorkerName::read(name).region == self.region;
+        let neighbours = workers.iter().filter(of_region).count();
+        let shards = |count: u16| usize::from(count);
+        match kind {
+            ShardKind::Common => fair_share(shards(COMMON_SHARDS), workers.len()),
+            ShardKind::Spare => fair_share(shards(SHARDS - COMMON_SHARDS), workers.len()),
+            ShardKind::Own => fair_share(shards(REGION_SHARDS), neighbours),
+            ShardKind::Foreign => 0,
+        }
     }
 
     fn look_at_turn(&self, report: &HeartbeatReport, now: Timestamp) {
@@ -266,13 +299,13 @@ impl WorkerState {
     }
 
     /// The last ones go first, so that the chores stay where they are.
-    fn choose_surplus(&mut self, fair: u16, now: Timestamp) {
-        let kept = self.held.len() - self.draining.len();
-        let surplus = kept.saturating_sub(usize::from(fair));
+    fn choose_surplus(&mut self, is_of: impl Fn(ShardId) -> bool, fair: usize, now: Timestamp) {
+        let is_kept = |shard: &&ShardId| is_of(**shard) && !self.draining.contains_key(shard);
+        let surplus = self.held.keys().filter(is_kept).count().saturating_sub(fair);
         if surplus == 0 {
             return;
         }
-        let last = self.held.keys().rev().filter(|shard| !self.draining.contains_key(shard));
+        let last = self.held.keys().rev().filter(is_kept);
         let chosen: Vec<_> = last.take(surplus).copied().collect();
         self.draining.extend(chosen.into_iter().map(|shard| (shard, now.0)));
         let draining = &self.draining;
@@ -288,9 +321,26 @@ impl WorkerState {
     }
 }
 
-/// How many shards each of so many workers holds at most.
-fn fair_share(workers: u16) -> u16 {
-    SHARDS.div_ceil(workers.max(1))
+/// Shards differ by who may hold them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ShardKind {
+    /// All workers.
+    Common,
+    /// All workers, until there is a region that has it. Deliveries of older versions are there.
+    Spare,
+    /// Workers of this worker's region.
+    Own,
+    /// Workers of another region.
+    Foreign,
+}
+
+impl ShardKind {
+    const ALL: [Self; 4] = [Self::Common, Self::Spare, Self::Own, Self::Foreign];
+}
+
+/// How many of these shards each of so many workers holds at most.
+fn fair_share(shards: usize, workers: usize) -> usize {
+    shards.div_ceil(workers.max(1))
 }
 
 #[cfg(test)]
@@ -300,8 +350,9 @@ mod tests {
     #[test]
     fn shares_cover_all_shards() {
         for workers in 1..=100 {
-            assert!(fair_share(workers) * workers >= SHARDS);
+            assert!(fair_share(48, workers) * workers >= 48);
         }
-        assert_eq!((fair_share(0), fair_share(1), fair_share(3)), (SHARDS, SHARDS, 22));
+        assert_eq!((fair_share(48, 0), fair_share(48, 1), fair_share(48, 3)), (48, 48, 16));
+        assert_eq!((fair_share(4, 1), fair_share(4, 3), fair_share(4, 9)), (4, 2, 1));
     }
 }

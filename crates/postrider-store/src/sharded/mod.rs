@@ -11,11 +11,13 @@ pub(crate) mod load;
 pub(crate) mod server_time;
 mod settling;
 mod suspects;
+pub(crate) mod worker_name;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use postrider_core::model::region::REGIONS_MAX;
 use postrider_core::policy::backoff::RetryPolicy;
 use postrider_core::ports::store::{
     AddressLearning, Alternative, LeasedDelivery, NewDelivery, StoreResult,
@@ -52,17 +54,34 @@ pub(crate) fn shard_of(id: u128) -> ShardId {
     (id & ((1 << SHARD_BITS) - 1)) as u16 % SHARDS
 }
 
-/// The shard of a new delivery. The origin decides, so that everything about a host is known by one worker. What goes
-/// through accounts is spread by address, so that one large channel has all workers.
+/// So many of the first shards are for everything that no region has. The others are for regions.
+pub(crate) const COMMON_SHARDS: u16 = 48;
+/// So many shards a region has.
+pub(crate) const REGION_SHARDS: u16 = (SHARDS - COMMON_SHARDS) / REGIONS_MAX as u16;
+
+/// The region whose workers hold a shard, by its place; `None` if all workers may.
+pub(crate) fn region_of(shard: ShardId, regions: usize) -> Option<usize> {
+    let place = usize::from(shard.checked_sub(COMMON_SHARDS)? / REGION_SHARDS);
+    Some(place).filter(|place| *place < regions)
+}
+
+/// The shard of a new delivery. What is pinned to a region is in the shards of that region. The origin decides, so that everything about a host is known by one worker. Accounts
+/// and large push services are spread by address, so that all workers send to them.
 pub(crate) fn shard_of_new(delivery: &NewDelivery) -> ShardId {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     let mut add = |byte: u8| hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     let lane = &*delivery.lane;
     lane.channel.name().bytes().chain([0]).chain(lane.provider.bytes()).for_each(&mut add);
-    if lane.is_spread() {
+    if delivery.is_wide {
         delivery.hash.0.iter().copied().for_each(&mut add);
     }
-    ((hash >> 20) % u64::from(SHARDS)) as ShardId
+    let within = |shards: u16| ((hash >> 20) % u64::from(shards)) as ShardId;
+    match delivery.region {
+        None => within(COMMON_SHARDS),
+        Some(region) => {
+            COMMON_SHARDS + region.place() as u16 * REGION_SHARDS + within(REGION_SHARDS)
+        }
+    }
 }
 
 /// JSON, or nothing if it is what a default is.
@@ -95,8 +114,8 @@ pub(crate) struct HeartbeatReport {
     pub(crate) held: Option<Vec<HeldShard>>,
     /// Shards that nobody holds.
     pub(crate) free: Vec<ShardId>,
-    /// Workers that live, with this one.
-    pub(crate) workers: u16,
+    /// The names of the workers that live, with this one.
+    pub(crate) workers: Vec<String>,
     /// The engine lost what was written last, so the leases have to be written again.
     pub(crate) lost_leases: bool,
     /// Until when a suspect of another worker is leased.
@@ -376,21 +395,38 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_host_has_one_shard_and_accounts_are_spread_by_address() {
+    fn a_host_has_one_shard_and_wide_providers_are_spread_by_address() {
         let new = crate::conformance::message("acme", 1).deliveries.remove(0);
-        let shard = |provider: &str, tenant: &str, address: u8| {
-            let (tenant, provider) = (postrider_core::TenantId::new(tenant), provider.into());
-            let lane = Arc::new(LaneKey { tenant, provider, ..(*new.lane).clone() });
-            shard_of_new(&NewDelivery { lane, hash: AddressHash([address; 16]), ..new.clone() })
+        let shard = |is_wide: bool, tenant: &str, address: u8| {
+            let tenant = postrider_core::TenantId::new(tenant);
+            let lane = Arc::new(LaneKey { tenant, ..(*new.lane).clone() });
+            let hash = AddressHash([address; 16]);
+            shard_of_new(&NewDelivery { lane, hash, is_wide, ..new.clone() })
         };
         let host: std::collections::HashSet<_> =
-            (0..200).map(|n| shard("https://one.example", "acme", n)).collect();
+            (0..200).map(|n| shard(false, "acme", n)).collect();
         assert_eq!(host.len(), 1);
-        let channel = new.lane.channel.name();
         let spread: std::collections::HashSet<_> =
-            (0..200).map(|n| shard(channel, "acme", n)).collect();
-        assert!(spread.len() > 48, "{} of {SHARDS} shards", spread.len());
-        assert_eq!(shard(channel, "acme", 7), shard(channel, "other", 7), "an address has one");
+            (0..200).map(|n| shard(true, "acme", n)).collect();
+        assert!(spread.len() > 36, "{} of {COMMON_SHARDS} shards", spread.len());
+        assert_eq!(shard(true, "acme", 7), shard(true, "other", 7), "an address has one");
+    }
+
+    #[test]
+    fn what_is_pinned_to_a_region_is_in_the_shards_of_its_workers() {
+        let new = crate::conformance::message("acme", 1).deliveries.remove(0);
+        for place in 0..REGIONS_MAX {
+            let region = postrider_core::RegionNumber::new(place);
+            for address in 0..50 {
+                let hash = AddressHash([address; 16]);
+                let pinned = NewDelivery { region, hash, is_wide: true, ..new.clone() };
+                let shard = shard_of_new(&pinned);
+                assert!(shard < SHARDS);
+                assert_eq!(region_of(shard, REGIONS_MAX), Some(place));
+                assert_eq!(region_of(shard, place), None, "as long as nobody knows the region");
+            }
+        }
+        assert_eq!(region_of(shard_of_new(&new), REGIONS_MAX), None);
     }
 
     #[test]

@@ -115,6 +115,8 @@ pub(crate) async fn explanation(
         class.retry = policy;
     }
     let shortage = app.lanes.shortage();
+    let config = app.config();
+    let region = config.tenants.get(delivery.tenant.as_str()).and_then(|t| t.region.as_deref());
     let strikes = strikes::of(&app, &delivery.tenant, delivery.address_hash).await?;
     Ok(Json(explain(&ExplainContext {
         delivery: &delivery,
@@ -125,7 +127,8 @@ pub(crate) async fn explanation(
         shortage: shortage.as_deref(),
         class: class.as_ref(),
         // Another server may send what a shared store has.
-        server_sends: app.config().server.role.sends() || app.config().store.is_shared(),
+        server_sends: config.server.role.sends() || config.store.is_shared(),
+        unserved_region: region.filter(|region| app.regions.is_unserved(region)),
         now: app.clock.now(),
     })))
 }

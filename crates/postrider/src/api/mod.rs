@@ -39,7 +39,7 @@ use axum::extract::Request;
 use axum::middleware::from_fn_with_state;
 use postrider_channels::accounts::AccountListing;
 use postrider_channels::pool::Pool;
-use postrider_core::ports::store::Store;
+use postrider_core::ports::store::{Store, StoreHealth};
 use postrider_core::{Clock, Timestamp};
 use postrider_dispatch::lanes::OperatorOrder;
 use postrider_dispatch::{DispatcherStatus, Lanes, MessageIntake};
@@ -50,6 +50,7 @@ use crate::config::Config;
 use crate::keys::{ApiKeys, Caller, SigningKeys};
 use crate::live::{LiveConfig, OperatorActions, TemplateStore};
 use crate::serve::CredentialMonitor;
+use crate::serve::regions::RegionWatch;
 use crate::telemetry::Metrics;
 pub(crate) use caller_address::PeerAddress;
 use extract::CallRules;
@@ -74,6 +75,7 @@ pub struct ApiParts {
     pub books: Vec<Arc<dyn AccountListing>>,
     /// Checks their credentials.
     pub watch: Arc<CredentialMonitor>,
+    pub(crate) regions: Arc<RegionWatch>,
 }
 
 /// The state that all handlers share.
@@ -107,6 +109,13 @@ impl ApiState {
     /// The configuration in force.
     pub fn config(&self) -> Arc<Config> {
         self.live.now()
+    }
+
+    /// What the store and the servers that share it lack.
+    pub(crate) fn health(&self) -> StoreHealth {
+        let mut health = self.store.check_health();
+        health.problems.extend(self.regions.problems());
+        health
     }
 
     /// An order of this caller, given now.

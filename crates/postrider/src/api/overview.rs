@@ -143,7 +143,7 @@ pub(crate) async fn stats(
 async fn server_stats(app: &SharedState) -> ApiResult<ServerStats> {
     let oldest = app.store.oldest_pending().await?;
     let pool = app.pool.stats();
-    let health = app.store.check_health();
+    let health = app.health();
     let problem = |found: StoreProblem| StoreProblemBody {
         code: found.code,
         since: found.since.into(),
@@ -221,7 +221,7 @@ pub(crate) async fn metrics(
     let oldest = app.store.oldest_pending().await?;
     let age = oldest.map(|at| app.clock.now().since(at));
     app.metrics.capacity(load_and_capacity(&app, None));
-    app.metrics.store_health(&app.store.check_health());
+    app.metrics.store_health(&app.health());
     app.metrics.clock(app.clock.wall_offset_ms());
     app.metrics.paces(&app.lanes.paces());
     app.metrics.accounts.update_credentials(&app.watch.seen(), app.clock.now());

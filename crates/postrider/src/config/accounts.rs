@@ -32,6 +32,9 @@ pub struct AccountSection {
     pub rate_burst: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_ramp_s: Option<u32>,
+    /// One of `store.regions`: servers of that region use it first. SES has a `region` of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub near: Option<String>,
     /// The fields that only accounts of this channel have.
     #[serde(flatten)]
     pub settings: AccountFields,
@@ -83,11 +86,12 @@ impl AccountSection {
         }
     }
 
-    /// The account as its channel reads it.
-    pub(crate) fn config(&self, name: &str) -> AccountConfig<AccountFields> {
+    /// The account as its channel reads it, on a server of a region.
+    pub(crate) fn config(&self, name: &str, own: Option<&str>) -> AccountConfig<AccountFields> {
         AccountConfig {
             name: name.to_owned(),
             tenant: (self.tenant != "*").then(|| TenantId::new(&self.tenant)),
+            is_far: own.is_some() && self.near.as_deref() != own,
             priority: self.priority,
             cost: self.cost,
             rate: self.rate(),
@@ -111,6 +115,18 @@ mod tests {
     }
 
     #[test]
+    fn an_account_of_another_region_is_far() {
+        let text = "[store]\nurl = \"redis://db/0\"\nregions = [\"eu\", \"us\"]\n[accounts.a]\nchannel = \"ntfy\"\n\
+                    tenant = \"*\"\nnear = \"eu\"\n[accounts.b]\nchannel = \"ntfy\"\ntenant = \"*\"\n";
+        let accounts = parse(text).unwrap().accounts;
+        let is_far = |name: &str, own| accounts[name].config(name, own).is_far;
+        assert_eq!((is_far("a", Some("eu")), is_far("a", Some("us")), is_far("a", None)), (false, true, false));
+        assert!(is_far("b", Some("eu")) && !is_far("b", None), "one without a region comes after the near ones");
+        let wrong = parse(&text.replace("near = \"eu\"", "near = \"asia\"")).unwrap_err();
+        assert!(wrong.to_string().contains("accounts.a.near = \"asia\""), "{wrong}");
+    }
+
+    #[test]
     fn an_account_has_a_channel_an_order_and_a_credential_by_reference() {
         let config = parse(
             "[accounts.main]\nchannel = \"fcm\"\ntenant = \"*\"\ncredential = \"file:/run/secrets/fcm.json\"\n\
@@ -118,7 +134,7 @@ mod tests {
              rate_per_s = 500\ncredential = \"env:FCM\"",
         );
         let accounts = config.unwrap().accounts;
-        let read = |name: &str| accounts[name].config(name).read::<FcmAccount>().unwrap();
+        let read = |name: &str| accounts[name].config(name, None).read::<FcmAccount>().unwrap();
         let (main, spare) = (read("main"), read("spare"));
         assert_eq!((&main.tenant, main.priority), (&None, 0));
         assert_eq!(main.rate.map(|rate| rate.per_s), Some(8_000.0), "what Google grants");

@@ -6,6 +6,7 @@ mod classes;
 mod environment;
 mod read;
 mod reference;
+mod regions;
 pub mod sections;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -180,6 +181,7 @@ impl Config {
         for (name, tenant) in &self.tenants {
             tenant.validate(name)?;
         }
+        regions::check(self)?;
         for (name, account) in &self.accounts {
             account.validate(name)?;
         }

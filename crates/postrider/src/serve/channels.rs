@@ -37,6 +37,7 @@ fn channel_parts<K: VapidKeys + WebhookSecrets + 'static>(
 ) -> ChannelParts {
     let attempt_timeout = Duration::from_secs(channel.limits().timeout_s);
     let ours = config.accounts.iter().filter(|(_, account)| account.channel == channel.kind());
+    let own = config.server.region.as_deref();
     ChannelParts {
         wiring: Wiring { attempt_timeout, ..wiring.clone() },
         network: NetworkPolicy {
@@ -44,7 +45,7 @@ fn channel_parts<K: VapidKeys + WebhookSecrets + 'static>(
             allow_plain_http: config.network.allow_plain_http,
         },
         breaker: config.breaker.policy(),
-        accounts: ours.map(|(name, account)| account.config(name)).collect(),
+        accounts: ours.map(|(name, account)| account.config(name, own)).collect(),
         vapid_keys: keys.clone(),
         webhook_secrets: keys.clone(),
     }
@@ -63,7 +64,12 @@ impl AccountsToCheck {
         timeout: Duration,
     ) -> anyhow::Result<Self> {
         let pool = parts::pool(config)?;
-        let wiring = parts::wiring(&pool, &clock, &CurrentAnswerTable::new(parts::answers(config)));
+        let wiring = parts::wiring(
+            &pool,
+            &clock,
+            &CurrentAnswerTable::new(parts::answers(config)),
+            &Arc::default(),
+        );
         let mut books = Vec::new();
         for channel in config.channels.iter().filter(|channel| channel.facts().accounts.is_some()) {
             let parts = channel_parts(config, channel, &wiring, &Arc::new(NoKeys));

@@ -5,6 +5,7 @@ mod connection;
 mod follow;
 mod listen;
 pub(crate) mod parts;
+pub(crate) mod regions;
 mod teamwork;
 mod timed_stream;
 mod watch;
@@ -28,6 +29,7 @@ use crate::live::{self, ConfigReader, ConfigSources, LiveConfig, OperatorActions
 use crate::telemetry::Metrics;
 use follow::DocumentFollower;
 use listen::Listening;
+use regions::RegionWatch;
 pub use watch::CredentialMonitor;
 
 const PRUNE_EVERY: Duration = Duration::from_secs(3600);
@@ -99,26 +101,27 @@ async fn start_all(
     let metrics = Metrics::new();
     let pool = parts::pool(&config)?;
     let answers = CurrentAnswerTable::new(parts::answers(&config));
-    let wiring = parts::wiring(&pool, &clock, &answers);
-    let share = wiring.share.clone();
+    let policies = Policies::new(parts::policy(&config));
+    let lanes = Lanes::new(policies.clone(), clock.clone(), parts::seed()?);
+    let wiring = parts::wiring(&pool, &clock, &answers, lanes.work_share());
     let built = channels::build(&config, &wiring, &signing).await?;
     let accounts: Vec<_> = built.iter().filter_map(|built| built.accounts.clone()).collect();
     let watch = Arc::new(CredentialMonitor::new(accounts.clone(), wiring));
-    let policies = Policies::new(parts::policy(&config));
     let templates = Arc::new(TemplateStore::load(store.clone(), &config).await?);
     let intake = MessageIntake::new(
         store.clone(),
         built.iter().map(|built| built.intake.clone()).collect(),
-        policies.clone(),
+        policies,
         &signing.hash_key(),
     )
     .with_templates(templates.templates());
-    let lanes = Lanes::new(policies, clock.clone(), parts::seed()?);
-    lanes.use_accounts_of(built.iter().map(|built| built.channel.clone()));
+    lanes.use_channels(built.iter().map(|built| built.channel.clone()));
     let is_shared = config.store.is_shared();
     if is_shared {
         teamwork::restore(&*store, &lanes).await?;
+        regions::agree(&*store, &config.store.regions).await?;
     }
+    let regions = Arc::new(RegionWatch::new(&config.store.regions));
     let app = Arc::new(ApiState::new(api::ApiParts {
         live: LiveConfig::new(
             sources,
@@ -140,6 +143,7 @@ async fn start_all(
         pool,
         books: accounts.into_iter().map(|accounts| accounts as Arc<dyn AccountListing>).collect(),
         watch: watch.clone(),
+        regions: regions.clone(),
     }));
     let listening = Listening::start(api::router(app.clone()), &config.server, metrics.clone())
         .await
@@ -148,9 +152,11 @@ async fn start_all(
     let mut consumer = None;
     let mut chores = Vec::new();
     if config.server.role.sends() {
-        let own = store.consumer(&parts::node_name(&config, listening.addr.port())).await?;
+        let region = config.server.region.as_deref().and_then(|name| config.region_number(name));
+        let own = parts::node_name(&config, listening.addr.port());
+        let own = store.consumer_in(&own, region).await?;
         if is_shared {
-            chores.extend(teamwork::start(&store, &lanes, &own, share));
+            chores.extend(teamwork::start(&store, &lanes));
         }
         let started = Dispatcher::start(DispatcherConfig {
             consumer: own.clone(),
@@ -162,6 +168,9 @@ async fn start_all(
         });
         app.watch_dispatcher(started.status());
         (dispatcher, consumer) = (Some(started), Some(own));
+    }
+    if is_shared {
+        chores.push(tokio::spawn(regions.run(store, consumer.clone())));
     }
     chores.extend([
         tokio::spawn(sample_rates(app.clone())),

@@ -10,8 +10,9 @@ use postrider_channels::settings::{ChannelLimits, rate};
 use postrider_channels::{CurrentAnswerTable, Pool, PoolConfig, Wiring};
 use postrider_core::policy::classify::AnswerTable;
 use postrider_core::policy::limiter::Rate;
+use postrider_core::policy::work_share::WorkShare;
 use postrider_core::ports::store::{Ledger as _, Store};
-use postrider_core::{ChannelKind, Clock, TenantId};
+use postrider_core::{ChannelKind, Clock, RegionNumber, TenantId};
 use postrider_dispatch::{DispatchLimits, Policy};
 use postrider_store::{EmbeddedStore, MemoryStore, StoreFailure, StoreOptions, migrate};
 
@@ -154,8 +155,10 @@ pub(super) fn wiring(
     pool: &Pool,
     clock: &Arc<dyn Clock>,
     answers: &Arc<CurrentAnswerTable>,
+    share: &Arc<WorkShare>,
 ) -> Wiring {
-    Wiring { answers: answers.clone(), ..Wiring::new(pool.clone(), clock.clone()) }
+    let (answers, share) = (answers.clone(), share.clone());
+    Wiring { answers, share, ..Wiring::new(pool.clone(), clock.clone()) }
 }
 
 /// A random seed for jitter.
@@ -176,6 +179,14 @@ pub(crate) fn policy(config: &Config) -> Policy {
         .bounded(config.capacity.bounds(&config.tenants))
 }
 
+fn tenant_regions(config: &Config) -> HashMap<TenantId, RegionNumber> {
+    let pinned = config.tenants.iter().filter_map(|(name, tenant)| {
+        let region = config.region_number(tenant.region.as_deref()?)?;
+        Some((TenantId::new(name), region))
+    });
+    pinned.collect()
+}
+
 fn limits(config: &Config) -> DispatchLimits {
     let channels = || config.channels.iter().map(|channel| (channel.kind(), channel.limits()));
     let rates = |rate: fn(&ChannelLimits) -> Option<Rate>| -> HashMap<ChannelKind, Rate> {
@@ -192,6 +203,7 @@ fn limits(config: &Config) -> DispatchLimits {
         credential_rates: rates(ChannelLimits::credential_rate),
         address_rates: rates(ChannelLimits::address_rate),
         tenant_rates: tenant_rates(config),
+        tenant_regions: tenant_regions(config),
         weights: config.tenants.iter().map(|(n, t)| (TenantId::new(n), t.weight)).collect(),
         retry_budget: config.retry_budget.policy(),
         strikes: config.strikes.rules(),

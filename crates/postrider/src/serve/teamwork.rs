@@ -2,43 +2,21 @@
 //! has its store alone does nothing of it.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use postrider_core::ChannelKind;
-use postrider_core::policy::work_share::WorkShare;
-use postrider_core::ports::store::{Consumer, DocumentChanges, Store};
+use postrider_core::ports::store::{DocumentChanges, Store};
 use postrider_dispatch::Lanes;
 use tokio::task::JoinHandle;
 
 /// Documents about accounts that fail: `health/<channel>/<account>`. They end by themselves.
 const HEALTH: &str = "health/";
-/// How often a worker looks which part of the work it has.
-const PART_EVERY: Duration = Duration::from_millis(500);
 
 /// Starts the tasks of a worker.
-pub(super) fn start(
-    store: &Arc<dyn Store>,
-    lanes: &Arc<Lanes>,
-    consumer: &Arc<dyn Consumer>,
-    share: Arc<WorkShare>,
-) -> [JoinHandle<()>; 3] {
-    share.set(consumer.part());
-    lanes.set_part(consumer.part());
+pub(super) fn start(store: &Arc<dyn Store>, lanes: &Arc<Lanes>) -> [JoinHandle<()>; 2] {
     [
         tokio::spawn(lanes.clone().share_rates(store.clone())),
         tokio::spawn(tell_of_accounts(store.clone(), lanes.clone())),
-        tokio::spawn(watch_part(lanes.clone(), consumer.clone(), share)),
     ]
-}
-
-async fn watch_part(lanes: Arc<Lanes>, consumer: Arc<dyn Consumer>, share: Arc<WorkShare>) {
-    let mut often = tokio::time::interval(PART_EVERY);
-    loop {
-        often.tick().await;
-        let part = consumer.part();
-        share.set(part);
-        lanes.set_part(part);
-    }
 }
 
 /// Writes down what this worker learns about accounts.

@@ -46,10 +46,13 @@ impl MeasuredPhase {
 const HEADING: &str =
     "what                        count      rate    node CPU  engine CPU  engine writes";
 
-/// `cargo xtask prove engines [--engine NAME] [--messages N]`
+/// `cargo xtask prove engines [--engine NAME] [--messages N]`, or with `--soak-s N [--rate N]` whether sizes stay.
 pub(crate) fn run(args: &[&str]) -> Result<()> {
     let options = NodeProofOptions::parse(args)?;
     options.build()?;
+    if let Some(seconds) = options.soak_s {
+        return super::soak::run(&options, Duration::from_secs(seconds));
+    }
     let engine = engine::start(&options.engine, &EngineTimes { snapshot: Duration::ZERO })?;
     let mut cluster = NodeCluster::start(&engine.store_url(), "[log]\nlevel = \"warn\"\n", 0)?;
     cluster.workers.truncate(1);

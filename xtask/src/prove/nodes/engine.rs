@@ -7,6 +7,7 @@ use anyhow::{Context as _, Result};
 use postrider_testkit::stall_proxy::StallProxy;
 
 use super::postgres::PostgresFixture;
+use super::redis::{RedisClusterFixture, RedisFixture};
 
 /// A server of an engine that ends with the proof.
 pub(super) trait EngineFixture {
@@ -24,6 +25,26 @@ pub(super) trait EngineFixture {
 
     /// How much processor time the server has used so far.
     fn cpu(&self) -> Result<Duration>;
+
+    /// What must not grow while as much is delivered as is accepted.
+    fn sizes(&self) -> Result<Vec<EngineSize>>;
+}
+
+/// Something that an engine has so much of: bytes of memory or tables, dead rows, keys.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct EngineSize {
+    pub(super) what: String,
+    pub(super) size: u64,
+    pub(super) growth: SizeGrowth,
+}
+
+/// How a size may change while as much is delivered as is accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SizeGrowth {
+    /// It stays, give or take so much.
+    Flat { slack: u64 },
+    /// It has the history, too, and grows by at most so much for each delivery, always by the same.
+    PerDelivery { at_most: u64 },
 }
 
 /// Something that happens to an engine's server while nodes work with it.
@@ -53,11 +74,19 @@ struct EngineEntry {
     faults: &'static [&'static str],
 }
 
-const ENGINES: &[EngineEntry] = &[EngineEntry {
-    name: "postgres",
-    start: PostgresFixture::start,
-    faults: PostgresFixture::FAULTS,
-}];
+const ENGINES: &[EngineEntry] = &[
+    EngineEntry {
+        name: "postgres",
+        start: PostgresFixture::start,
+        faults: PostgresFixture::FAULTS,
+    },
+    EngineEntry { name: "redis", start: RedisFixture::start, faults: RedisFixture::FAULTS },
+    EngineEntry {
+        name: "redis-cluster",
+        start: RedisClusterFixture::start,
+        faults: RedisClusterFixture::FAULTS,
+    },
+];
 
 fn entry(name: &str) -> Result<&'static EngineEntry> {
     let known: Vec<_> = ENGINES.iter().map(|entry| entry.name).collect();

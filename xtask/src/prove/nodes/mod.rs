@@ -9,7 +9,9 @@ mod engine;
 mod options;
 mod postgres;
 mod process_cpu;
+mod redis;
 mod shared;
+mod soak;
 mod traffic;
 
 use anyhow::{Result, bail};

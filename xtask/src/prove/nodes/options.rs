@@ -18,6 +18,8 @@ pub(super) struct NodeProofOptions {
     /// How long a cut network and a held snapshot last.
     pub(super) cut_s: u64,
     pub(super) snapshot_s: u64,
+    /// How long `prove engines` watches sizes under load; not at all without it.
+    pub(super) soak_s: Option<u64>,
     /// Use the existing binary.
     as_built: bool,
 }
@@ -31,6 +33,7 @@ impl NodeProofOptions {
             engine: "postgres".to_owned(),
             cut_s: 30,
             snapshot_s: 120,
+            soak_s: None,
             as_built: false,
         };
         let mut rest = args.iter();
@@ -43,10 +46,11 @@ impl NodeProofOptions {
                 "--engine" => options.engine = (*value()?).to_owned(),
                 "--cut-s" => options.cut_s = value()?.parse()?,
                 "--snapshot-s" => options.snapshot_s = value()?.parse()?,
+                "--soak-s" => options.soak_s = Some(value()?.parse()?),
                 "--as-built" => options.as_built = true,
                 other => bail!(
                     "unknown option {other:?}; known: --only NAME, --messages N, --rate N, --engine NAME, --cut-s N, \
-                     --snapshot-s N, --as-built"
+                     --snapshot-s N, --soak-s N, --as-built"
                 ),
             }
         }

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use postrider_testkit::postgres::PostgresServer;
 use postrider_testkit::stall_proxy::StallProxy;
 
-use super::engine::{EngineFault, EngineFixture, EngineTimes};
+use super::engine::{EngineFault, EngineFixture, EngineSize, EngineTimes, SizeGrowth};
 use super::process_cpu::cpu_of_group;
 
 pub(super) struct PostgresFixture {
@@ -19,6 +19,14 @@ const BEFORE_RESTART: Duration = Duration::from_secs(10);
 const STORM: Duration = Duration::from_millis(500);
 const END_ALL: &str = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
                        WHERE application_name = 'postrider' AND pid <> pg_backend_pid()";
+/// Vacuum begins at 20 000 dead rows of the queue, and takes a moment.
+const DEAD_ROWS: u64 = 100_000;
+const TABLE_SLACK: u64 = 16 << 20;
+/// Of the tables that work passes through. Those that keep history grow with it.
+const SIZES: &str = "SELECT what || ' of ' || relname, size FROM pg_stat_user_tables, LATERAL (VALUES \
+     ('dead rows', n_dead_tup), ('bytes', pg_table_size(relid)), ('index bytes', pg_indexes_size(relid))) \
+     AS sizes (what, size) WHERE schemaname = 'nodes' \
+     AND relname IN ('queue', 'lease', 'inbox', 'tally', 'shard', 'node') ORDER BY 1";
 
 impl PostgresFixture {
     pub(super) const FAULTS: &[&str] = &["connections", "restart", "crash", "snapshot"];
@@ -91,6 +99,17 @@ impl EngineFixture for PostgresFixture {
 
     fn cpu(&self) -> Result<Duration> {
         cpu_of_group(self.server.pid()?)
+    }
+
+    fn sizes(&self) -> Result<Vec<EngineSize>> {
+        let said = self.server.sql(SIZES)?;
+        let size = |line: &str| {
+            let (what, size) = line.split_once('|').with_context(|| format!("{line:?}"))?;
+            let slack = if what.starts_with("dead rows") { DEAD_ROWS } else { TABLE_SLACK };
+            let growth = SizeGrowth::Flat { slack };
+            Ok(EngineSize { what: what.to_owned(), size: size.parse()?, growth })
+        };
+        said.lines().map(size).collect()
     }
 }
 

@@ -174,16 +174,15 @@ fn windows(fixture: &SharedFixture) -> Result<String> {
     }
     let least = rates.iter().copied().fold(f64::MAX, f64::min);
     let most = rates.iter().copied().fold(0.0, f64::max);
-    let figures = format!("{} windows of 10 s: {least:.1} to {most:.1}/s", rates.len());
+    let workers = fixture.nodes().into_iter().skip(1);
+    let sent = workers.map(|(name, at)| Ok(format!("{name} {}", sent_by(at)?)));
+    let sent = sent.collect::<Result<Vec<_>>>()?.join(", ");
+    let count = rates.len();
+    let figures = format!("{count} windows of 10 s: {least:.1} to {most:.1}/s; sent by {sent}");
     ensure!(least >= USED_MIN * LIMIT, "too little: {figures}");
     // A sample takes a moment, in which a call or two arrive.
     ensure!(most <= LIMIT + 0.5, "too much: {figures}");
-    let sent = fixture
-        .nodes()
-        .into_iter()
-        .skip(1)
-        .map(|(name, at)| Ok(format!("{name} {}", sent_by(at)?)));
-    Ok(format!("{figures}; sent by {}", sent.collect::<Result<Vec<_>>>()?.join(", ")))
+    Ok(figures)
 }
 
 /// Deliveries that a worker sent, by its metrics.

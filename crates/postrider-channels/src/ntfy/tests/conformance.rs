@@ -68,6 +68,7 @@ impl NtfyBench {
         let account = AccountConfig {
             name: "ntfy".to_owned(),
             tenant: None,
+            is_far: false,
             priority: 0,
             cost: 0.0,
             rate: None,

@@ -69,6 +69,9 @@ pub trait Consumer: Send + Sync {
         1.0
     }
 
+    /// The store has so many regions from now on. What is pinned to one of them is left to its workers.
+    fn set_regions(&self, _count: usize) {}
+
     /// Ends every lease and hands over in order: what was leased is due at once, without the count of a crash. Later
     /// calls find nothing.
     async fn close(&self);

@@ -30,6 +30,7 @@ pub use shares::*;
 pub use transfer::*;
 pub use work::*;
 
+use crate::model::region::RegionNumber;
 use crate::model::time::Clock;
 
 /// What caused a [`StoreError`], as the engine reports it.
@@ -81,6 +82,21 @@ pub trait Store: Intake + Ledger + Registry + Documents + HeldDeliveries + Share
     /// A new consumer for the worker with this name. It takes over at once what an older consumer of the same name
     /// held, and what nobody holds; what another one holds, when that one ends.
     async fn consumer(&self, node: &str) -> StoreResult<Arc<dyn Consumer>>;
+
+    /// The same for a worker of a region, which also holds what is pinned to that region. A store that one server has
+    /// alone knows no regions.
+    async fn consumer_in(
+        &self,
+        node: &str,
+        _region: Option<RegionNumber>,
+    ) -> StoreResult<Arc<dyn Consumer>> {
+        self.consumer(node).await
+    }
+
+    /// The regions of the workers that live now, where workers share the store.
+    async fn worker_regions(&self) -> StoreResult<Vec<RegionNumber>> {
+        Ok(Vec::new())
+    }
 
     /// Writes everything and ends. Later calls answer [`StoreError::Closed`].
     async fn close(&self);

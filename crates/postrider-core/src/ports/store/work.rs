@@ -11,6 +11,7 @@ use crate::model::delivery::AttemptRecord;
 use crate::model::id::{AddressId, DeliveryId, MessageId};
 use crate::model::lane::{LaneId, LaneKey};
 use crate::model::message::{Envelope, Message, TenantId};
+use crate::model::region::RegionNumber;
 use crate::model::time::Timestamp;
 use crate::policy::backoff::RetryPolicy;
 use crate::policy::strikes::{NewStrike, Strike};
@@ -52,6 +53,10 @@ pub struct NewDelivery {
     pub address_since: Option<Timestamp>,
     /// Where else it may go, in order (see [`Decision::FallBack`]).
     pub alternatives: Vec<Alternative>,
+    /// All workers send to its provider, each to some of the addresses. Otherwise one worker has the provider.
+    pub is_wide: bool,
+    /// Only workers of this region may send it.
+    pub region: Option<RegionNumber>,
 }
 
 /// Another address that a delivery may go to.

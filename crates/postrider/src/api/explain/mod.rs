@@ -63,6 +63,8 @@ pub(crate) struct ExplainContext<'a> {
     pub class: Option<&'a Class>,
     /// Whether this server sends.
     pub server_sends: bool,
+    /// The region that its tenant is pinned to, if no worker runs there.
+    pub unserved_region: Option<&'a str>,
     pub now: Timestamp,
 }
 
@@ -133,6 +135,10 @@ fn gates(context: &ExplainContext<'_>) -> Vec<GateBody> {
     if !context.server_sends {
         let detail = "this server does not send (server.role = \"api\")".to_owned();
         gates.push(gate("dispatcher", false, detail));
+    }
+    if let Some(region) = context.unserved_region {
+        let detail = format!("pinned to {region}, where no worker runs");
+        gates.push(gate("worker of its region", false, detail));
     }
     if delivery.held {
         gates.push(gate("released", false, "held since the store was restored".to_owned()));

@@ -40,6 +40,9 @@ pub(super) fn can_do(context: &ExplainContext<'_>) -> Vec<String> {
     if context.is_pending() && !context.server_sends {
         steps.push("start the server with server.role = \"all\"".into());
     }
+    if let Some(region) = context.unserved_region.filter(|_| context.is_pending()) {
+        steps.push(format!("start a worker with server.region = {region:?}"));
+    }
     if context.strikes.iter().any(|strike| strike.suspect) && delivery.state != State::Gone {
         steps.push(format!(
             "ask the owner of the address; `postrider addresses forgive {}` if it works",

@@ -19,6 +19,10 @@ pub(super) fn summary(context: &ExplainContext<'_>) -> String {
         State::Queued if !context.server_sends => {
             "It is due, but this server does not send. A server with the role \"all\" has to run on this store.".to_owned()
         }
+        State::Queued if context.unserved_region.is_some() => {
+            let region = context.unserved_region.unwrap_or_default();
+            format!("It is due, but its tenant is pinned to the region {region}, where no worker runs.")
+        }
         State::Queued => "It is due and waits for its turn in its lane.".to_owned(),
         State::Sending => "It is being sent at this moment.".to_owned(),
         State::Retrying => retrying(context, &last),
@@ -207,6 +211,9 @@ pub(super) fn waits_for(context: &ExplainContext<'_>) -> Option<String> {
     let due = delivery.due_at.filter(|_| context.is_pending())?;
     if !context.server_sends && !is_later(context) {
         return Some("a server that sends".to_owned());
+    }
+    if let Some(region) = context.unserved_region.filter(|_| context.is_due()) {
+        return Some(format!("a worker of the region {region}"));
     }
     let ahead = context.lane.map_or(0, |l| l.pending);
     Some(match delivery.state {

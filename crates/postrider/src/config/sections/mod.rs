@@ -87,6 +87,9 @@ section! {
         /// The name of this server among those that share a store. After a restart, the same name takes its work
         /// back at once, so no two servers have the same. Default: the host's name and the port.
         node: Option<String> = None,
+        /// Where this server is: one of store.regions. A worker sends for the tenants that are pinned to its region,
+        /// and prefers accounts of it.
+        region: Option<String> = None,
         /// Networks of proxies in front of this server, such as ["127.0.0.1", "10.0.0.0/8"]. Their X-Forwarded-For
         /// says who called; nobody else's does.
         trusted_proxies: Vec<IpNetwork> = Vec::new(),
@@ -150,6 +153,9 @@ section! {
         /// The password of the database: env:NAME, file:PATH or command:PROGRAM ARGUMENTS, never the password
         /// itself. Without one, PGPASSWORD or REDISCLI_AUTH.
         password: Option<SecretRef> = None,
+        /// The regions of a store that several servers share, such as ["eu", "us"], at most 4. All servers have the same
+        /// list; new ones come at its end.
+        regions: Vec<String> = Vec::new(),
     }
 }
 

@@ -186,6 +186,9 @@ pub struct TenantSection {
     /// Days until its dead letters are discarded; what [retention] says if absent, 0 for never.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dead_letter_days: Option<u32>,
+    /// One of store.regions: only workers there send for it; all workers if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub region: Option<String>,
 }
 
 impl Default for TenantSection {
@@ -198,6 +201,7 @@ impl Default for TenantSection {
             bytes_max: None,
             retention_days: None,
             dead_letter_days: None,
+            region: None,
         }
     }
 }
