@@ -7,6 +7,7 @@ pub(crate) mod dedup;
 pub(crate) mod documents;
 pub(crate) mod documents_step;
 pub(crate) mod expiry;
+pub(crate) mod holdings;
 pub(crate) mod lanes;
 pub(crate) mod marks;
 mod old_index;
