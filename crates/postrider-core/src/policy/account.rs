@@ -89,6 +89,11 @@ impl AccountGates {
         }
     }
 
+    /// Applies another policy of breakers. What was learned stays.
+    pub fn adopt(&mut self, policy: BreakerPolicy) {
+        self.credential.adopt(policy);
+    }
+
     /// Uses only this worker's part of the quota.
     pub fn sharing(self, share: Arc<WorkShare>) -> Self {
         let quota = self.quota.map(|quota| AccountQuota::new(quota.whole, share));

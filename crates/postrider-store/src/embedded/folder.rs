@@ -137,8 +137,13 @@ fn tighten(path: &Path) -> StoreResult<()> {
     }
 }
 
+/// Files of ours, and the folder of a file system for lost files, do not count.
 fn is_empty(path: &Path) -> bool {
-    fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none())
+    let is_other = |entry: io::Result<fs::DirEntry>| {
+        let name = entry.map(|entry| entry.file_name()).unwrap_or_default();
+        name != "lost+found" && !name.as_encoded_bytes().starts_with(b"postrider.")
+    };
+    fs::read_dir(path).is_ok_and(|mut entries| !entries.any(is_other))
 }
 
 /// The current folder has an empty name.

@@ -46,6 +46,7 @@ const TENANTS: &str = "
 # weight = 2.0
 # deliveries_max = 100000        # pending at the most; see [capacity]
 # bytes_max = 1000000000
+# addresses_max = 100000         # and every other name of [limits] that ends with _max
 ";
 
 const ACCOUNTS: &str = "
