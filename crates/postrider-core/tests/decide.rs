@@ -6,8 +6,8 @@ use postrider_core::model::class::{OnAmbiguous, OnExpiry, WhenOpen};
 use postrider_core::model::decision::Decision;
 use postrider_core::policy::backoff::{Jitter, RetryPolicy};
 use postrider_core::policy::decide::{
-    AttemptProgress, CRASHES_MAX, DeliveryRules, LeaseHistory, MAX_REPLAYS, PARK, before_attempt,
-    decide, when_shut,
+    AttemptProgress, AttemptTimes, CRASHES_MAX, DeliveryRules, LeaseHistory, MAX_REPLAYS, PARK,
+    before_attempt, decide, when_shut,
 };
 use postrider_core::{DeadReason, Outcome, Scope, Timestamp};
 
@@ -40,7 +40,22 @@ fn rules(retry: &RetryPolicy) -> DeliveryRules<'_> {
         on_expiry: OnExpiry::DeadLetter,
         ttl_s: 3600,
         expires_at: NOW + Duration::from_secs(3600),
+        times: Default::default(),
     }
+}
+
+#[test]
+fn an_operator_may_set_how_long_work_is_parked_and_how_many_crashes_are_too_many() {
+    let policy = policy();
+    let times = AttemptTimes { park: Duration::from_secs(7), crashes_max: 1 };
+    let own = DeliveryRules { times, ..rules(&policy) };
+    let history = LeaseHistory { crashes: 1, started: false };
+    let progress = AttemptProgress { attempts: 1, ..AttemptProgress::default() };
+    let found = before_attempt(history, &progress, &own, NOW, 0.5);
+    assert_eq!(found, Some(Decision::DeadLetter(DeadReason::Poison)));
+    let doubted = AttemptProgress { doubted: true, ..progress };
+    let found = decide(&Outcome::Gone, &doubted, &own, NOW, 0.5);
+    assert_eq!(found, Decision::Park { after: Duration::from_secs(7) });
 }
 
 fn with_ttl<'a>(retry: &'a RetryPolicy, ms: u64) -> DeliveryRules<'a> {

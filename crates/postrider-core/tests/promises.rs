@@ -95,6 +95,7 @@ fn rules<'a>(retry: &'a RetryPolicy, ttl_s: u32, park: bool, expire: bool) -> De
         on_expiry: if expire { OnExpiry::Expire } else { OnExpiry::DeadLetter },
         ttl_s,
         expires_at: ttl::expires_at(NOW, None, ttl_s),
+        times: Default::default(),
     }
 }
 

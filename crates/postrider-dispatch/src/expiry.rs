@@ -26,7 +26,7 @@ pub(crate) async fn sweep(
     for (lane, leased) in expired {
         let class = policy.class_or_default(&lane.class).clone();
         // If the store's clock and ours disagree, it has its turn like the others.
-        let work = LaneWork::new(context.clone(), lane, class);
+        let work = LaneWork::new(context.clone(), lane, class, policy.limits.times);
         work.settle_unattempted(leased, now, |_| Decision::Release);
     }
     Ok(count)

@@ -282,7 +282,8 @@ impl Leaser {
     ) -> Result<TurnResult, StoreError> {
         let entry = &turn.entry;
         let class = self.policy.class_or_default(&entry.key.class).clone();
-        let work = LaneWork::new(self.context.clone(), entry.key.clone(), class);
+        let work =
+            LaneWork::new(self.context.clone(), entry.key.clone(), class, self.policy.limits.times);
         match self.context.lanes.admit(&entry.key, route, entry.priority, want) {
             Ok(permit) => self.send(turn, work, permit).await,
             Err(refusal) if leaves(&work.class, refusal.state) => {

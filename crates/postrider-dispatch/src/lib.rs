@@ -22,7 +22,10 @@ pub mod template;
 mod unsettled_limit;
 
 pub use dispatcher::{Dispatcher, DispatcherConfig, DispatcherStatus};
-pub use intake::{IntakeAnswer, IntakeRefusal, MessageIntake, RefusalKind, Submission};
+pub use intake::{
+    IntakeAnswer, IntakeQuotas, IntakeRefusal, MessageIntake, QuotaExcess, RefusalKind, Submission,
+    TenantOverQuota,
+};
 pub use lanes::{BreakerScope, LaneEvent, Lanes};
 pub use limits::DispatchLimits;
 pub use observer::{NoObserver, Observer};

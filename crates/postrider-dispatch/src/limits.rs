@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use postrider_core::policy::breaker::BreakerPolicy;
 use postrider_core::policy::budget::BudgetPolicy;
+use postrider_core::policy::decide::AttemptTimes;
 use postrider_core::policy::limiter::Rate;
 use postrider_core::policy::strikes::StrikeRules;
 use postrider_core::{ChannelKind, RegionNumber, TenantId};
@@ -40,6 +41,10 @@ pub struct DispatchLimits {
     pub retry_budget: BudgetPolicy,
     /// What follows when strikes against an address add up.
     pub strikes: StrikeRules,
+    /// Numbers of attempts.
+    pub times: AttemptTimes,
+    /// How long idempotency keys are kept at the least.
+    pub dedup_window: Duration,
 }
 
 impl Default for DispatchLimits {
@@ -59,6 +64,8 @@ impl Default for DispatchLimits {
             tenant_regions: HashMap::new(),
             retry_budget: BudgetPolicy::default(),
             strikes: StrikeRules::default(),
+            times: AttemptTimes::default(),
+            dedup_window: Duration::from_secs(86_400),
         }
     }
 }

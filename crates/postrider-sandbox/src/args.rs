@@ -42,6 +42,9 @@ pub struct SandboxConfig {
     /// Address of the mail server with TLS from the first byte [default: port 9465, or a free one likewise]
     #[arg(long, value_name = "ADDR")]
     pub listen_smtps: Option<SocketAddr>,
+    /// Listen also on addresses that other machines reach. Whoever reaches the sandbox reads what it received
+    #[arg(long)]
+    pub allow_remote: bool,
     /// Host name in the endpoints of receivers [default: the listening address]
     #[arg(long)]
     pub host: Option<String>,
@@ -87,6 +90,7 @@ impl Default for SandboxConfig {
             listen_http: free,
             listen_smtp: None,
             listen_smtps: None,
+            allow_remote: false,
             host: None,
             profile: FaultProfile::default(),
             seed: 1,
@@ -102,6 +106,19 @@ impl Default for SandboxConfig {
 }
 
 impl SandboxConfig {
+    /// An error if it would listen on an address that other machines reach, unless that is allowed.
+    pub(crate) fn refuse_remote(&self) -> anyhow::Result<()> {
+        let all = [Some(self.listen), Some(self.listen_http), self.listen_smtp, self.listen_smtps];
+        let remote = all.into_iter().flatten().find(|at| !at.ip().is_loopback());
+        match remote.filter(|_| !self.allow_remote) {
+            None => Ok(()),
+            Some(at) => anyhow::bail!(
+                "other machines reach {at}, and whoever reaches the sandbox reads what it received; \
+                 listen on 127.0.0.1, or add --allow-remote"
+            ),
+        }
+    }
+
     /// This port beside the default port, else a free one: two sandboxes on one machine do not collide.
     pub(crate) fn beside(&self, port: u16) -> SocketAddr {
         let is_default = self.listen.port() == 9443;

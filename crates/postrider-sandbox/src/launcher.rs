@@ -19,5 +19,8 @@ pub trait LaunchedServer: Send + Sync {
     /// The admin key, if this start created one.
     fn new_admin_key(&self) -> Option<&str>;
 
+    /// A link that opens its status page once.
+    async fn sign_in_link(&self) -> anyhow::Result<String>;
+
     async fn shutdown(self: Box<Self>);
 }

@@ -75,6 +75,7 @@ pub struct Sandbox {
 }
 
 pub async fn start(config: SandboxConfig) -> anyhow::Result<Sandbox> {
+    config.refuse_remote()?;
     let (https_listener, https) = bind(config.listen).await?;
     let (http_listener, http) = bind(config.listen_http).await?;
     let listen_smtp = config.listen_smtp.unwrap_or_else(|| config.beside(9025));

@@ -11,7 +11,7 @@ use postrider_core::ports::store::{
     Admission, CancelResult, Consumer, Counts, DedupKey, DeliveryFilter, Document, DocumentChanges,
     DocumentVersion, Documents, HeldDeliveries, Intake, LaneDepth, Ledger, Load, MessageView,
     NewAddress, NewMessage, Page, PruneProgress, PutResult, Registry, Replay, Retention, Selection,
-    Shares, Store, StoreResult, StrikeFilter, StruckAddress,
+    Shares, Store, StoreResult, StrikeFilter, StruckAddress, TenantHoldings,
 };
 use postrider_core::{
     Address, AddressHash, AddressId, Clock, Delivery, DeliveryId, KeyId, LaneId, LaneKey,
@@ -155,6 +155,10 @@ impl Ledger for FaultyStore {
 
     async fn counts(&self, tenant: Option<&TenantId>) -> StoreResult<Counts> {
         self.ask(self.inner.counts(tenant))
+    }
+
+    async fn holdings(&self) -> StoreResult<Vec<TenantHoldings>> {
+        self.ask(self.inner.holdings())
     }
 
     async fn lanes(&self, tenant: Option<&TenantId>, limit: usize) -> StoreResult<Vec<LaneDepth>> {

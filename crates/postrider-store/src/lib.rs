@@ -13,6 +13,7 @@ pub mod redis;
 
 mod documents;
 mod holder;
+mod holdings;
 mod ids;
 mod progress;
 mod settled_before;

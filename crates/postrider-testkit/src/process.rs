@@ -170,7 +170,7 @@ impl ProcessFixture {
         options: &[&str],
     ) -> Result<Value> {
         let mut arguments = vec!["sandbox", "--json", "--listen", listen, "--listen-http", listen];
-        arguments.extend(["--listen-smtp", listen, "--listen-smtps", listen]);
+        arguments.extend(["--listen-smtp", listen, "--listen-smtps", listen, "--allow-remote"]);
         arguments.extend(options);
         let log = self.path(&format!("sandbox-{}.log", self.sandboxes.len()));
         self.sandboxes.push(BinaryProcess::start(binary, &arguments, &log)?);

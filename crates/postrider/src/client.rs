@@ -96,6 +96,11 @@ impl Client {
         self
     }
 
+    /// The address of the server, with a slash at its end.
+    pub fn server(&self) -> &str {
+        self.server.as_str()
+    }
+
     pub async fn get(&self, path: &str) -> ClientResult<Value> {
         self.json(Method::GET, path, None).await
     }

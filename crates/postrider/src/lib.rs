@@ -9,5 +9,6 @@ mod documents;
 pub mod ip_network;
 pub mod keys;
 pub mod live;
+mod quotas;
 pub mod serve;
 pub mod telemetry;

@@ -169,7 +169,7 @@ fn done<'a>(row: &'a SheetRow, words: &str) -> &'a str {
         "retry_after" => "lets this address rest until then",
         "gone" => "marks the address, sends nothing more there",
         "drop_message" => "dead letter; the address stays",
-        "config" => "parks the work unburned, tells a person",
+        "config" => "parks the work unburned, reports it (log, metrics, `accounts`, `explain`)",
         "resign_once" => "again at once with a new token, once",
         "reconnect" => "again at once on another connection, free",
         "ambiguous" => "as the class says: repeat, park or drop",

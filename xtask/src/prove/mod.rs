@@ -1,6 +1,7 @@
 //! `cargo xtask prove NAME`: proofs that take too long for every change. One file per proof; a proof
 //! prints its result or fails.
 
+mod api;
 mod backup;
 mod badpage;
 mod channels;
@@ -24,6 +25,11 @@ struct Proof {
 }
 
 const PROOFS: &[Proof] = &[
+    Proof {
+        name: "api",
+        claim: "random calls by the OpenAPI description: no server error, no answer that is not described (--cases N)",
+        run: api::run,
+    },
     Proof {
         name: "backup",
         claim: "a backup under 1 000 accepts/s has everything, and sends nothing until it is released",

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use postrider_core::policy::breaker::BreakerPolicy;
 use postrider_core::{ChannelKind, Timestamp};
 
 use super::{Account, Accounts};
@@ -26,9 +27,16 @@ pub struct AccountView {
 /// A channel's accounts, whatever their settings are.
 pub trait AccountListing: Send + Sync {
     fn accounts(&self, now: Timestamp) -> Vec<AccountView>;
+
+    /// Applies another policy of breakers to all accounts.
+    fn adopt_breaker(&self, policy: BreakerPolicy);
 }
 
 impl<C: Send + Sync> AccountListing for Accounts<C> {
+    fn adopt_breaker(&self, policy: BreakerPolicy) {
+        self.iter().for_each(|account| account.gates().adopt(policy));
+    }
+
     fn accounts(&self, now: Timestamp) -> Vec<AccountView> {
         let view = |account: &Arc<Account<C>>| AccountView {
             name: account.name.clone(),

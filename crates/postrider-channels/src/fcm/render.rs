@@ -120,7 +120,7 @@ pub(super) fn finish(
     let is_silent = !shows_something(&message);
     apple(block(&mut message, "apns"), is_silent, ttl_s, attempt, urgency);
     let web = block(block(&mut message, "webpush"), "headers");
-    set(web, &["TTL"], ttl_s.to_string());
+    at_most(web, "TTL", ttl_s.into());
     set(web, &["Urgency"], urgency.name());
     if let Some(key) = collapse {
         set(web, &["Topic"], topic(&attempt.message.tenant, key));
@@ -150,6 +150,20 @@ fn set(block: &mut Map<String, Value>, names: &[&str], value: impl Into<Value>) 
     if let (Some(name), false) = (names.first(), names.iter().any(|n| block.contains_key(*n))) {
         block.insert((*name).to_owned(), value.into());
     }
+}
+
+/// Sets a header to the caller's own number if that is smaller: a message never outlives its TTL.
+fn at_most(headers: &mut Map<String, Value>, name: &str, most: i64) {
+    let mut own = Vec::new();
+    headers.retain(|key, value| {
+        let is_it = key.eq_ignore_ascii_case(name);
+        if is_it {
+            own.extend(value.as_str().and_then(|text| text.trim().parse::<i64>().ok()));
+        }
+        !is_it
+    });
+    let least = own.into_iter().min().map_or(most, |own| own.clamp(0, most));
+    headers.insert(name.to_owned(), least.to_string().into());
 }
 
 fn android(block: &mut Map<String, Value>, ttl_s: u32, urgency: Urgency, collapse: Option<&str>) {
@@ -188,7 +202,7 @@ fn apple(
     }
     let headers = block(apns, "headers");
     let expiration = if ttl_s == 0 { 0 } else { attempt.expires_at.as_secs() };
-    set(headers, &["apns-expiration"], expiration.to_string());
+    at_most(headers, "apns-expiration", expiration);
     let soon = !is_silent && matches!(urgency, Urgency::High | Urgency::Normal);
     set(headers, &["apns-priority"], if soon { "10" } else { "5" });
     set(headers, &["apns-push-type"], if is_silent { "background" } else { "alert" });

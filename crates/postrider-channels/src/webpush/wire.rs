@@ -7,6 +7,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use postrider_core::model::class::Urgency;
 use postrider_core::model::message::Priority;
+use postrider_core::policy::ttl;
 use postrider_core::{Attempt, TenantId, Timestamp};
 
 use super::TRAITS;
@@ -52,13 +53,11 @@ pub(super) fn headers(
     headers
 }
 
-/// What is left of the message's TTL, in whole seconds. A TTL of 0 ("now or never") stays 0.
+/// What is left of the message's TTL, in whole seconds. A TTL of 0 ("now or never") stays 0, until a replay gives the
+/// message a longer one.
 fn remaining_ttl_s(attempt: &Attempt, now: Timestamp) -> u32 {
-    if attempt.message.ttl_s == 0 {
-        return 0;
-    }
-    let left = attempt.expires_at.since(now).as_secs();
-    u32::try_from(left).unwrap_or(u32::MAX).min(TRAITS.ttl_s_max)
+    let left = ttl::remaining_s(attempt.message.ttl_s, attempt.expires_at, now);
+    left.min(TRAITS.ttl_s_max)
 }
 
 /// The message's own priority, else its class's urgency.

@@ -90,6 +90,11 @@ impl AccountGates {
         }
     }
 
+    /// Applies another policy of breakers. What was learned stays.
+    pub fn adopt(&mut self, policy: BreakerPolicy) {
+        self.credential.adopt(policy);
+    }
+
     /// Whether it could be used now, or within a [`SHORT_WAIT`]. Takes nothing.
     pub fn ready(&mut self, now: Timestamp) -> Result<(), AccountHold> {
         if let Some(until) = self.pause.until(now) {

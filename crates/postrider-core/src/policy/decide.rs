@@ -47,6 +47,22 @@ pub struct DeliveryRules<'a> {
     pub on_expiry: OnExpiry,
     pub ttl_s: u32,
     pub expires_at: Timestamp,
+    pub times: AttemptTimes,
+}
+
+/// Numbers of attempts that an operator may set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AttemptTimes {
+    /// How long work waits for a person before it is tried again.
+    pub park: Duration,
+    /// A delivery that was in flight at so many crashes in a row is not tried again.
+    pub crashes_max: u32,
+}
+
+impl Default for AttemptTimes {
+    fn default() -> Self {
+        Self { park: PARK, crashes_max: CRASHES_MAX }
+    }
 }
 
 /// How far a delivery has come, with the attempt that just ended.
@@ -95,7 +111,7 @@ pub fn before_attempt(
     if ttl::is_over(rules.expires_at, now) {
         return Some(decide(&Outcome::Expired, progress, rules, now, random));
     }
-    (past.crashes >= CRASHES_MAX).then_some(Decision::DeadLetter(DeadReason::Poison))
+    (past.crashes >= rules.times.crashes_max).then_some(Decision::DeadLetter(DeadReason::Poison))
 }
 
 /// The decision about a due delivery whose provider's or credential's breaker is open. `again_after` is
@@ -233,10 +249,11 @@ fn at_once(rules: &DeliveryRules<'_>, now: Timestamp, resign: bool) -> Decision 
 }
 
 fn park(rules: &DeliveryRules<'_>, now: Timestamp) -> Decision {
-    if is_one_shot(rules, now) || comes_too_late(rules, now, PARK) {
+    let after = rules.times.park;
+    if is_one_shot(rules, now) || comes_too_late(rules, now, after) {
         too_late(rules)
     } else {
-        Decision::Park { after: PARK }
+        Decision::Park { after }
     }
 }
 

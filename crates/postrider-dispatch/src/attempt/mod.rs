@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use postrider_core::model::decision::Decision;
 use postrider_core::policy::decide::{
-    AttemptProgress, DeliveryRules, LeaseHistory, before_attempt,
+    AttemptProgress, AttemptTimes, DeliveryRules, LeaseHistory, before_attempt,
 };
 use postrider_core::policy::ttl;
 use postrider_core::ports::store::{AddressLearning, Halt, LeasedDelivery};
@@ -44,6 +44,7 @@ pub(crate) struct LaneWork {
     pub(crate) context: Arc<DispatchContext>,
     pub(crate) lane: Arc<LaneKey>,
     pub(crate) class: Arc<Class>,
+    times: AttemptTimes,
     traits: &'static ChannelTraits,
 }
 
@@ -52,9 +53,10 @@ impl LaneWork {
         context: Arc<DispatchContext>,
         lane: Arc<LaneKey>,
         class: Arc<Class>,
+        times: AttemptTimes,
     ) -> Self {
         let traits = context.traits.get(&lane.channel).copied().unwrap_or(&ChannelTraits::PLAIN);
-        Self { context, lane, class, traits }
+        Self { context, lane, class, times, traits }
     }
 
     /// Sends what is leased.
@@ -209,6 +211,7 @@ impl LaneWork {
             on_expiry: self.class.on_expiry,
             ttl_s: leased.message.ttl_s,
             expires_at: leased.expires_at,
+            times: self.times,
         }
     }
 }

@@ -4,6 +4,7 @@
 use postrider_core::ports::store::{Admission, DedupKey, Load, NewMessage, StoreResult};
 use postrider_core::{DeliveryId, MessageId, TenantId};
 
+use super::quota::TenantOverQuota;
 use super::refusal::{IntakeRefusal, RefusalKind};
 use super::{MessageIntake, Submission};
 
@@ -39,6 +40,9 @@ impl MessageIntake {
         let mut prepared = Vec::with_capacity(batch.len());
         for submission in &batch {
             prepared.push(self.prepare(&policy, tenant, submission).await);
+        }
+        if let Some(over) = self.quotas.check(tenant) {
+            prepared = prepared.into_iter().map(|message| within_quota(&over, message)).collect();
         }
         let weights: Vec<_> = prepared.iter().flatten().map(weight).collect();
         let now = self.clock.now();
@@ -90,6 +94,17 @@ impl MessageIntake {
             },
         };
         refused.into_iter().map(answer).collect()
+    }
+}
+
+fn within_quota(
+    over: &TenantOverQuota,
+    message: Result<NewMessage, RefusedMessage>,
+) -> Result<NewMessage, RefusedMessage> {
+    let message = message?;
+    match over.refuse(&message) {
+        Some(refusal) => Err(RefusedMessage { refusal, key: message.dedup }),
+        None => Ok(message),
     }
 }
 

@@ -11,7 +11,8 @@ use postrider_core::{ChannelIntake, ChannelKind, MessageId, TenantId};
 use super::request::{Dedupe, SubmittedMessage};
 use super::{MessageIntake, Submission};
 
-const WINDOW_MIN: Duration = Duration::from_secs(86_400);
+/// The window of a key that is only looked for.
+const ANY_WINDOW: Duration = Duration::from_secs(86_400);
 
 /// A message that may be a repeat.
 pub(super) struct DedupSubject<'a> {
@@ -24,6 +25,8 @@ pub(super) struct DedupSubject<'a> {
     pub(super) content: &'a Content<'a>,
     pub(super) deliveries: &'a [NewDelivery],
     pub(super) ttl_s: u32,
+    /// How long its key is kept at the least.
+    pub(super) window: Duration,
 }
 
 impl<'a> DedupSubject<'a> {
@@ -31,7 +34,7 @@ impl<'a> DedupSubject<'a> {
         &self,
         channel: impl Fn(ChannelKind) -> Option<&'a dyn ChannelIntake>,
     ) -> Option<DedupKey> {
-        let window = WINDOW_MIN.max(Duration::from_secs(u64::from(self.ttl_s)));
+        let window = self.window.max(Duration::from_secs(u64::from(self.ttl_s)));
         if let Some(own) = self.own_key {
             return Some(DedupKey { window, ..own_key(self.tenant, own, self.submission) });
         }
@@ -46,12 +49,26 @@ impl<'a> DedupSubject<'a> {
                 channel(delivery.lane.channel).is_some_and(|c| c.traits().dedupes_content)
             }),
         };
-        let [delivery] = self.deliveries else { return None };
-        let channel = channel(delivery.lane.channel).filter(|_| by_content)?;
-        let method = channel.method(&delivery.target);
-        let locator = channel.locator(&delivery.target);
-        let body = channel.own_body(self.content).map_or(Cow::Borrowed(self.text), raw_bytes);
-        never_conflicts(content_key(self.tenant, &method, &locator, &body))
+        if !by_content {
+            return None;
+        }
+        let mut keys = Vec::with_capacity(self.deliveries.len());
+        for delivery in self.deliveries {
+            let channel = channel(delivery.lane.channel)?;
+            let method = channel.method(&delivery.target);
+            let locator = channel.locator(&delivery.target);
+            let body = channel.own_body(self.content).map_or(Cow::Borrowed(self.text), raw_bytes);
+            keys.push(content_key(self.tenant, &method, &locator, &body));
+        }
+        match keys.as_mut_slice() {
+            [key] => never_conflicts(*key),
+            keys => {
+                // The order of the addresses does not count.
+                keys.sort_unstable();
+                let parts: Vec<&[u8]> = keys.iter().map(<[u8; 16]>::as_slice).collect();
+                never_conflicts(hash(self.tenant, "contents", &parts))
+            }
+        }
     }
 
     fn campaign_key(&self, campaign: &str) -> [u8; 16] {
@@ -80,7 +97,7 @@ pub(super) fn own_key(tenant: &TenantId, own: &str, submission: &Submission) -> 
 /// Some message under this key, whatever it says.
 fn any_of_key(tenant: &TenantId, own: &str) -> DedupKey {
     let key = hash(tenant, "key", &[own.as_bytes()]);
-    DedupKey { key, fingerprint: [0; 16], window: WINDOW_MIN }
+    DedupKey { key, fingerprint: [0; 16], window: ANY_WINDOW }
 }
 
 impl MessageIntake {

@@ -4,6 +4,7 @@
 mod addresses;
 mod admit;
 mod dedup;
+mod quota;
 mod refusal;
 mod request;
 mod room;
@@ -30,6 +31,7 @@ use addresses::targets;
 pub use admit::IntakeAnswer;
 use admit::RefusedMessage;
 use dedup::DedupSubject;
+pub use quota::{IntakeQuotas, QuotaExcess, TenantOverQuota};
 pub use refusal::{IntakeRefusal, RefusalKind};
 use request::{Audience, SubmittedMessage, is_short_text, shorten};
 use room::IntakeRoom;
@@ -60,6 +62,7 @@ pub struct MessageIntake {
     clock: Arc<dyn Clock>,
     lanes: Mutex<HashMap<LaneKey, Arc<LaneKey>>>,
     room: IntakeRoom,
+    quotas: Arc<IntakeQuotas>,
     templates: Arc<CurrentTemplates>,
     renders: RenderPool,
 }
@@ -81,9 +84,15 @@ impl MessageIntake {
             hash_key: hmac::Key::new(hmac::HMAC_SHA256, hash_key),
             lanes: Mutex::default(),
             room: IntakeRoom::new(seed(hash_key)),
+            quotas: Arc::default(),
             templates: Arc::default(),
             renders: RenderPool::default(),
         }
+    }
+
+    /// The tenants that may not add messages.
+    pub fn quotas(&self) -> &IntakeQuotas {
+        &self.quotas
     }
 
     /// Reads and checks an address for the registry: an inline address plus `recipient`.
@@ -98,11 +107,9 @@ impl MessageIntake {
             serde_json::from_str(text).map_err(|e| IntakeRefusal::invalid_json(e.to_string()))?;
         let recipient = match value.as_object_mut().and_then(|o| o.remove("recipient")) {
             None | Some(serde_json::Value::Null) => None,
-            Some(serde_json::Value::String(s)) if !s.is_empty() && s.len() <= request::TEXT_MAX => {
-                Some(s.into())
-            }
+            Some(serde_json::Value::String(s)) if is_short_text(&s) => Some(s.into()),
             Some(_) => {
-                let allowed = "a string of 1 to 256 bytes";
+                let allowed = "a string of 1 to 256 bytes without control characters";
                 return Err(IntakeRefusal::field("recipient", "something else", allowed));
             }
         };
@@ -155,6 +162,7 @@ impl MessageIntake {
             content: &content,
             deliveries: &deliveries,
             ttl_s,
+            window: policy.limits.dedup_window,
         };
         let dedup = subject.key(|kind| self.channel(kind));
         Ok(NewMessage {

@@ -6,6 +6,8 @@ use postrider_core::policy::backpressure::Capacity;
 use postrider_core::ports::store::{Load, StoreError};
 use postrider_core::{FieldError, MessageId};
 
+use super::quota::QuotaExcess;
+
 /// The kind of a refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RefusalKind {
@@ -18,6 +20,8 @@ pub enum RefusalKind {
     /// The idempotency key was used for another message.
     IdempotencyConflict,
     TenantFull,
+    /// The tenant keeps as much as it may.
+    QuotaExceeded,
     ServerFull,
     StoreFull,
     ShuttingDown,
@@ -36,6 +40,7 @@ impl RefusalKind {
             Self::TemplateLate => "template_late",
             Self::IdempotencyConflict => "idempotency_conflict",
             Self::TenantFull => "tenant_full",
+            Self::QuotaExceeded => "quota_exceeded",
             Self::ServerFull => "server_full",
             Self::StoreFull => "store_full",
             Self::ShuttingDown => "shutting_down",
@@ -119,6 +124,14 @@ impl IntakeRefusal {
             "nothing of this message was accepted; there is probably room in about {retry_after_s} s"
         );
         Self { retry_after_s: Some(retry_after_s), ..Self::new(kind, detail) }
+    }
+
+    /// The tenant keeps as much as it may: waiting does not help, deleting does.
+    pub fn quota(excess: &QuotaExcess) -> Self {
+        let QuotaExcess { quota, found, allowed, remedy } = excess;
+        let detail = format!("{quota}: found {found}, allowed: {allowed}; {remedy}");
+        let error = FieldError::new(*quota, found.to_string(), format!("at most {allowed}"));
+        Self { errors: vec![error], ..Self::new(RefusalKind::QuotaExceeded, detail) }
     }
 
     /// The message is larger than the whole capacity: waiting does not help.

@@ -52,7 +52,7 @@ pub async fn run(args: DemoArgs, launcher: &dyn ServerLauncher) -> Result<bool> 
     println!(
         "The retry policy is shortened (300 ms to 3 s instead of 2 s to 2 min) so that hours fit into seconds."
     );
-    println!("Watch it: {}\n", services.dashboard());
+    println!("Watch it: {}\n", services.dashboard().await?);
     let held = play(&services, &args, started).await;
     // The folder with the demo's keys is removed in any case.
     services.shutdown().await;
@@ -70,7 +70,7 @@ async fn play(services: &DemoServices, args: &DemoArgs, started: Instant) -> Res
     if !args.exit {
         println!(
             "The server keeps running and a few messages a second keep coming. Look at\n  {}\nand press Ctrl-C to end.",
-            services.dashboard()
+            services.dashboard().await?
         );
         tokio::select! {
             stopped = stop_signal() => stopped?,

@@ -22,11 +22,7 @@ pub(super) struct DemoServices {
 
 impl DemoServices {
     pub(super) async fn start(args: &DemoArgs, launcher: &dyn ServerLauncher) -> Result<Self> {
-        let folder = std::env::temp_dir().join(format!("postrider-demo-{}", std::process::id()));
-        // A killed demo with the same process id may have left it.
-        let _ = std::fs::remove_dir_all(&folder);
-        std::fs::create_dir_all(&folder)
-            .with_context(|| format!("cannot create {}", folder.display()))?;
+        let folder = private_folder()?;
         let ca = folder.join("sandbox-ca.pem");
         let sandbox = crate::start(SandboxConfig {
             profile: FaultProfile::load(&args.faults)?,
@@ -53,8 +49,9 @@ impl DemoServices {
         Ok(Self { sandbox, server, api, webhook_secret, receivers: AtomicUsize::new(0), folder })
     }
 
-    pub(super) fn dashboard(&self) -> String {
-        format!("http://{}/#key={}", self.api.address, self.api.key)
+    /// A link that opens the status page once.
+    pub(super) async fn dashboard(&self) -> Result<String> {
+        self.server.sign_in_link().await
     }
 
     pub(super) async fn batch(&self, lines: String) -> Result<String> {
@@ -95,6 +92,19 @@ impl DemoServices {
         self.sandbox.shutdown().await;
         let _ = std::fs::remove_dir_all(&self.folder);
     }
+}
+
+/// A new folder that only this user can enter. Nobody can have made it before: its name is random, and a folder or
+/// link that exists is not taken.
+fn private_folder() -> Result<std::path::PathBuf> {
+    let mut random = [0; 8];
+    aws_lc_rs::rand::fill(&mut random).ok().context("the system gives no random numbers")?;
+    let name = format!("postrider-demo-{:016x}", u64::from_le_bytes(random));
+    let folder = std::env::temp_dir().join(name);
+    let mut builder = std::fs::DirBuilder::new();
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    Ok(folder)
 }
 
 /// The configuration file of the demo's server.

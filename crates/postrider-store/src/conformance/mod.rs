@@ -133,6 +133,7 @@ macro_rules! promises {
             an_address_keeps_its_id
             a_returning_address_is_no_longer_gone
             addresses_are_listed_by_page_and_recipient
+            what_a_tenant_keeps_is_counted
             everything_survives_a_restart
             leases_do_not_survive_a_restart
             ids_grow_even_if_the_clock_goes_back

@@ -1,5 +1,7 @@
 //! Promises of the registry.
 
+use postrider_core::policy::strikes::NewStrike;
+
 use super::fixture::*;
 
 fn address(tenant: &str, recipient: &str, number: u32) -> NewAddress {
@@ -63,4 +65,42 @@ pub async fn addresses_are_listed_by_page_and_recipient(fixture: &StoreFixture<'
         let seen: Vec<_> = found.await.iter().map(|address| address.id).collect();
         assert_eq!(seen, expected);
     }
+}
+
+async fn holdings(fixture: &StoreFixture<'_>, tenant: &str) -> Holdings {
+    let all = fixture.store.holdings().await.unwrap();
+    let own = all.into_iter().find(|each| each.tenant.as_str() == tenant);
+    own.map_or_else(Holdings::default, |own| own.holdings)
+}
+
+pub async fn what_a_tenant_keeps_is_counted(fixture: &StoreFixture<'_>) {
+    assert_eq!(holdings(fixture, "acme").await, Holdings::default());
+    let (first, _) = fixture.store.put_address(address("acme", "ann", 1)).await.unwrap();
+    fixture.store.put_address(address("acme", "bob", 2)).await.unwrap();
+    fixture.store.put_address(address("other", "eve", 3)).await.unwrap();
+    fixture.accept_and_settle(message("acme", 9), Decision::MarkGone).await;
+    let dead = Decision::DeadLetter(DeadReason::Permanent);
+    let leased = fixture.accept_and_lease(message("acme", 1)).await;
+    let strike = Some(NewStrike { kind: StrikeKind::Number, suspect: false });
+    let learned = AddressLearning { strike, target: None };
+    fixture.settle_learned(&leased, dead, Vec::new(), learned).await;
+    fixture.accept(message("acme", 4)).await;
+    let bytes = webhook(1).as_json().len() + r#"{"title":"hello"}"#.len();
+    let kept = Holdings {
+        addresses: 2,
+        dead_letters: 1,
+        dead_letter_bytes: bytes as u64,
+        lanes: 1,
+        strikes: 1,
+        gone_marks: 1,
+    };
+    assert_eq!(holdings(fixture, "acme").await, kept);
+    assert_eq!(holdings(fixture, "other").await, Holdings { addresses: 1, ..Holdings::default() });
+    let fixture = &fixture.after_crash().await;
+    assert_eq!(holdings(fixture, "acme").await, kept);
+    fixture.store.discard(None, Selection::Ids(vec![leased.delivery])).await.unwrap();
+    fixture.store.delete_address(&acme(), first.id).await.unwrap();
+    fixture.store.put_address(address("acme", "zoe", 9)).await.unwrap();
+    let left = Holdings { dead_letters: 0, dead_letter_bytes: 0, gone_marks: 0, ..kept };
+    assert_eq!(holdings(fixture, "acme").await, left);
 }

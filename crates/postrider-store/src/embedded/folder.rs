@@ -2,6 +2,7 @@
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use postrider_core::ports::store::{StoreError, StoreResult};
@@ -25,6 +26,7 @@ pub(crate) struct DataFolder {
 impl DataFolder {
     pub(crate) fn lock(path: &Path) -> StoreResult<Self> {
         make_private_folder(path).map_err(|e| io_error("make", path, e))?;
+        tighten(path)?;
         let lock_path = path.join(LOCK);
         let lock = private_file(&lock_path).map_err(|e| io_error("open", &lock_path, e))?;
         try_lock(&lock, &lock_path, path)?;
@@ -101,6 +103,47 @@ pub(crate) fn make_private_folder(path: &Path) -> io::Result<()> {
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
     builder.create(path)?;
     missing.into_iter().filter_map(Path::parent).try_for_each(sync_folder)
+}
+
+/// Takes the rights of others to enter the folder away. Refuses a folder that has something else in it, because that
+/// may be meant for others.
+fn tighten(path: &Path) -> StoreResult<()> {
+    let mode = fs::metadata(path).map_err(|e| io_error("look at", path, e))?.permissions().mode();
+    if mode & 0o077 == 0 {
+        return Ok(());
+    }
+    let refused = |why: &str| StoreError::Unusable {
+        what: format!(
+            "other users can enter the data folder {} (mode {:o}), {why}; run `chmod 700` on it, or choose another \
+             folder with --data",
+            path.display(),
+            mode & 0o7777
+        ),
+    };
+    if !path.join(DATABASE).is_file() && !is_empty(path) {
+        return Err(refused("and it has files that are not of a store"));
+    }
+    match fs::set_permissions(path, fs::Permissions::from_mode(0o700)) {
+        Ok(()) => {
+            tracing::warn!(folder = %path.display(), "other users could enter the data folder; now only its owner can");
+            Ok(())
+        }
+        // A mounted folder that belongs to a group of this user, for example.
+        Err(error) if mode & 0o007 == 0 => {
+            tracing::warn!(folder = %path.display(), %error, "a group can enter the data folder");
+            Ok(())
+        }
+        Err(error) => Err(refused(&format!("and that cannot be changed: {error}"))),
+    }
+}
+
+/// Files of ours, and the folder of a file system for lost files, do not count.
+fn is_empty(path: &Path) -> bool {
+    let is_other = |entry: io::Result<fs::DirEntry>| {
+        let name = entry.map(|entry| entry.file_name()).unwrap_or_default();
+        name != "lost+found" && !name.as_encoded_bytes().starts_with(b"postrider.")
+    };
+    fs::read_dir(path).is_ok_and(|mut entries| !entries.any(is_other))
 }
 
 /// The current folder has an empty name.

@@ -13,9 +13,11 @@ use crate::embedded::ledger_page::{LedgerRows, page};
 use crate::embedded::operator::CHUNK;
 use crate::embedded::requests::WriterRequest;
 use crate::embedded::shared::StoreShared;
+use crate::embedded::sql::holdings;
 use crate::embedded::sql::prune::{PRUNE_CALL, PruneStep};
 use crate::embedded::sql::rows::{self, DELIVERY, MessageRow};
 use crate::embedded::sql::statement::is_local;
+use crate::holdings::HoldingSums;
 use crate::view;
 
 #[async_trait]
@@ -132,6 +134,18 @@ impl Ledger for EmbeddedStore {
         let ours = index.tenants.iter().filter(|t| tenant.is_none_or(|name| *name == t.name));
         ours.for_each(|tenant| tenant.add_to(&mut counts));
         Ok(counts)
+    }
+
+    async fn holdings(&self) -> StoreResult<Vec<TenantHoldings>> {
+        let mut sums = HoldingSums::default();
+        {
+            let mut index = self.shared.index();
+            index.end_leases(self.shared.now().0);
+            for lane in index.lanes.depths(|lane| index.lane_key(lane)) {
+                sums.of(&lane.key.tenant).lanes += 1;
+            }
+        }
+        self.shared.read(move |conn, _| holdings::read(conn, sums)).await
     }
 
     async fn lanes(&self, tenant: Option<&TenantId>, limit: usize) -> StoreResult<Vec<LaneDepth>> {

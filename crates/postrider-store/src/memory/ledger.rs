@@ -148,6 +148,10 @@ impl Ledger for MemoryStore {
         Ok(counts)
     }
 
+    async fn holdings(&self) -> StoreResult<Vec<TenantHoldings>> {
+        Ok(self.rows().holdings())
+    }
+
     async fn lanes(&self, tenant: Option<&TenantId>, limit: usize) -> StoreResult<Vec<LaneDepth>> {
         let now = self.clock.now();
         let rows = self.rows();

@@ -3,6 +3,7 @@
 
 mod documents;
 mod held;
+mod holdings;
 mod intake;
 mod ledger;
 mod queue;

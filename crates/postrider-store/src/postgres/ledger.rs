@@ -110,6 +110,10 @@ impl Ledger for PostgresStore {
         Ok(self.shared.counts(tenant).await?)
     }
 
+    async fn holdings(&self) -> StoreResult<Vec<TenantHoldings>> {
+        Ok(self.shared.holdings().await?)
+    }
+
     async fn lanes(&self, tenant: Option<&TenantId>, limit: usize) -> StoreResult<Vec<LaneDepth>> {
         let lanes = self.shared.lane_depths(&self.slow_lanes).await?;
         Ok(view::deepest(lanes.into_iter(), tenant, limit))

@@ -6,6 +6,7 @@ mod documents;
 mod durability;
 mod failure;
 mod holders;
+mod holdings;
 mod intake;
 mod keys;
 mod lanes;

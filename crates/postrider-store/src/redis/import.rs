@@ -160,6 +160,7 @@ impl RedisShared {
         counts.add_held(tenant, i64::from(new.held));
         if let Some(reason) = new.reason.filter(|_| new.dead_letter) {
             counts.add_dead(tenant, reason, 1);
+            counts.add_dead_bytes(tenant, row.fixed.bytes);
         }
         if is_pending {
             counts.add_bytes(tenant, row.fixed.bytes);

@@ -91,6 +91,10 @@ impl Ledger for RedisStore {
         Ok(self.shared.counts(tenant).await?)
     }
 
+    async fn holdings(&self) -> StoreResult<Vec<TenantHoldings>> {
+        Ok(self.shared.holdings().await?)
+    }
+
     async fn lanes(&self, tenant: Option<&TenantId>, limit: usize) -> StoreResult<Vec<LaneDepth>> {
         let lanes = self.shared.lane_depths().await?;
         Ok(view::deepest(lanes.into_iter(), tenant, limit))
@@ -212,7 +216,7 @@ impl RedisShared {
         Ok(counts)
     }
 
-    async fn lane_depths(&self) -> RedisResult<Vec<LaneDepth>> {
+    pub(super) async fn lane_depths(&self) -> RedisResult<Vec<LaneDepth>> {
         let all = try_join_all((0..SHARDS).map(|shard| self.depths_in(shard))).await?;
         let mut lanes: BTreeMap<u32, (u64, u64, Option<i64>)> = BTreeMap::new();
         for (lane, pending, in_flight, due) in all.into_iter().flatten() {

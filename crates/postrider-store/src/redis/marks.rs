@@ -19,6 +19,7 @@ use super::pack::{bytes, int, list};
 use super::registry::StoredAddress;
 use super::row::RedisRow;
 use super::shared::RedisShared;
+use super::tally::CountChanges;
 use crate::sharded::{SHARDS, SettleItem, ShardId};
 
 /// Gone mark and strikes of an address.
@@ -216,6 +217,11 @@ impl RedisShared {
             one.if_field(ad, &field, address.as_deref());
             self.write_marks(&mut one, &mut all, &field, &after.marks);
             self.write_address(&mut one, &mut all, &before, &after);
+            if before.marks.gone != after.marks.gone {
+                let mut counts = CountChanges::default();
+                counts.add_gone_marks(tenant, if after.marks.gone { 1 } else { -1 });
+                one.count(self, &mut all, &counts);
+            }
             all.push(one);
             if !after.marks.strikes.is_empty() || after.marks.gone {
                 self.note_marked(shard);

@@ -9,6 +9,7 @@ mod durability;
 mod failure;
 mod heard;
 mod holders;
+mod holdings;
 mod import;
 mod intake;
 mod keys;

@@ -152,6 +152,7 @@ impl RedisShared {
         }
         if let Some(reason) = old.progress.reason.filter(|_| to.leaves_dead) {
             counts.add_dead(&old.fixed.tenant, reason, -1);
+            counts.add_dead_bytes(&old.fixed.tenant, -old.fixed.bytes);
         }
         change.count(self, all, &counts);
         let told = to.needs.filter(|_| old.shares_message).map(|needs| {

@@ -12,6 +12,11 @@ use super::row::RedisRow;
 use crate::progress::StoredProgress;
 use crate::sharded::load::{LoadChange, PendingLoad};
 
+/// The kind of the bytes of dead letters. A body that several deliveries share is not in it.
+pub(super) const DEAD_BYTES: &str = "db";
+/// The kind of the marks of addresses that are gone.
+pub(super) const GONE_MARKS: &str = "g";
+
 /// The hashes of counts of a shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum CountHash {
@@ -52,6 +57,14 @@ impl CountChanges {
         self.add(CountHash::All, format!("d{}:{}", reason.code(), tenant.as_str()), by);
     }
 
+    pub(super) fn add_dead_bytes(&mut self, tenant: &TenantId, by: i64) {
+        self.add(CountHash::All, format!("{DEAD_BYTES}:{}", tenant.as_str()), by);
+    }
+
+    pub(super) fn add_gone_marks(&mut self, tenant: &TenantId, by: i64) {
+        self.add(CountHash::All, format!("{GONE_MARKS}:{}", tenant.as_str()), by);
+    }
+
     pub(super) fn add_held(&mut self, tenant: &TenantId, by: i64) {
         self.add(CountHash::All, format!("h:{}", tenant.as_str()), by);
     }
@@ -82,6 +95,7 @@ impl CountChanges {
         }
         if let Some(reason) = to.reason.filter(|_| to.state == State::Failed) {
             self.add_dead(tenant, reason, 1);
+            self.add_dead_bytes(tenant, bytes);
         }
     }
 
@@ -125,7 +139,7 @@ pub(super) fn add_counts(
 
 /// Counts by kind.
 #[derive(Debug, Default)]
-pub(super) struct SummedCounts(BTreeMap<String, i64>);
+pub(super) struct SummedCounts(pub(super) BTreeMap<String, i64>);
 
 impl SummedCounts {
     fn get(&self, kind: &str) -> u64 {

@@ -4,10 +4,9 @@ use postrider_channels::webpush::WebpushTarget;
 use postrider_core::AddressId;
 
 use super::channel_schema::AddressRequest;
-use super::parameters::{self, optional_id};
 use super::prelude::*;
-use super::strikes;
 use super::views::{AddressBody, AddressPage};
+use super::{cursor, parameters, strikes};
 
 /// Which addresses to show.
 #[derive(Debug, Default, Deserialize, IntoParams)]
@@ -35,7 +34,17 @@ pub(crate) async fn create(
     if let Some(target) = WebpushTarget::with_vapid_key(&new.target, active) {
         new.target = target;
     }
+    let room = app.quotas.check_address(&app.config(), &access.tenant);
     let (address, is_new) = app.store.put_address(new).await?;
+    match room {
+        // Whether the address was known, only the store can tell.
+        Err(excess) if is_new => {
+            app.store.delete_address(&access.tenant, address.id).await?;
+            return Err(excess.into());
+        }
+        Ok(()) if is_new => app.quotas.note_addresses(&access.tenant, 1),
+        _ => {}
+    }
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, Json(AddressBody::from(address))).into_response())
 }
@@ -49,7 +58,8 @@ pub(crate) async fn list(
     StrictQuery(query): StrictQuery<AddressQuery>,
 ) -> ApiResult<Json<AddressPage>> {
     let tenant = access.tenant()?;
-    let (cursor, limit) = (optional_id("cursor", query.cursor)?, limit(query.limit)?);
+    let (cursor, limit) =
+        (cursor::decode(query.cursor.as_deref(), |id| id.parse().ok())?, limit(query.limit)?);
     let found = app.store.addresses(&tenant, query.recipient.as_deref(), cursor, limit).await?;
     let (items, next) = page(found);
     Ok(Json(AddressPage { items, next }))
@@ -84,6 +94,7 @@ pub(crate) async fn delete(
     if !app.store.delete_address(&access.tenant, id).await? {
         return Err(Problem::not_found("address", id));
     }
+    app.quotas.note_addresses(&access.tenant, -1);
     audit(&access.caller, "address.delete", &id, 1);
     Ok(StatusCode::NO_CONTENT)
 }

@@ -8,7 +8,7 @@ use super::auth::{ALL_TENANTS, KeyAccess, parse_tenant};
 use super::parameters;
 use super::prelude::*;
 use crate::ip_network::IpNetwork;
-use crate::keys::{ApiKey, DEFAULT_TENANT, KeyRights, KeyScope, ScopeSet};
+use crate::keys::{ApiKey, DEFAULT_TENANT, KeyRights, KeyScope, ScopeSet, owner};
 
 /// A key may have an end in at most ten years.
 const EXPIRES_IN_S_MAX: u64 = 3650 * 86_400;
@@ -91,11 +91,6 @@ impl KeyBody {
     }
 }
 
-/// The tenant of a key; `None` if it is for all.
-fn owner(key: &ApiKey) -> Option<&TenantId> {
-    Some(&key.tenant).filter(|_| !key.all_tenants)
-}
-
 /// API keys, newest first: all, or those of the tenant that the call names. An admin of a tenant sees its keys.
 #[utoipa::path(get, path = "/v1/keys", tag = "administration",
     responses((status = 200, body = KeyList), (status = 403, body = Problem)))]
@@ -120,9 +115,14 @@ pub(crate) async fn create(
     if name.is_empty() || name.len() > 200 {
         return Err(Problem::field("name", format!("{} bytes", name.len()), "1 to 200 bytes"));
     }
+    if name.chars().any(char::is_control) {
+        return Err(Problem::field("name", quoted(name), "no control characters"));
+    }
     let rights = rights(&request, &access, app.clock.now())?;
     app.signing.ensure(&rights.tenant).await?;
-    let made = app.keys.create(name, rights).await?;
+    let config = app.config();
+    let own = config.tenants.get(rights.tenant.as_str()).filter(|_| !rights.all_tenants);
+    let made = app.keys.create(name, rights, config.limits.of(own).keys_max).await?;
     audit(&access.caller, "key.create", &made.key.id, 1);
     let body = KeyBody { key: Some(made.text), ..KeyBody::new(&made.key, None) };
     Ok((StatusCode::CREATED, [("cache-control", "no-store")], Json(body)).into_response())

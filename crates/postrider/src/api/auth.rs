@@ -146,6 +146,34 @@ impl FromRequestParts<SharedState> for PreviewAccess {
     }
 }
 
+/// Any key that works.
+pub(crate) struct AnyAccess {
+    pub(crate) caller: Caller,
+}
+
+impl FromRequestParts<SharedState> for AnyAccess {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &SharedState) -> Result<Self, Problem> {
+        let (caller, _) = identify(parts, app)?;
+        Ok(Self { caller })
+    }
+}
+
+/// The address of a caller that needs no key.
+pub(crate) struct CallerIp(pub(crate) Option<std::net::IpAddr>);
+
+impl FromRequestParts<SharedState> for CallerIp {
+    type Rejection = std::convert::Infallible;
+
+    async fn from_request_parts(
+        parts: &mut Parts,
+        app: &SharedState,
+    ) -> Result<Self, Self::Rejection> {
+        Ok(Self(caller_address(parts, &app.config().server.trusted_proxies)))
+    }
+}
+
 /// The right to administer the server.
 pub(crate) struct AdminAccess {
     pub(crate) caller: Caller,
@@ -269,16 +297,27 @@ fn authenticate(parts: &Parts, app: &SharedState) -> Result<Caller, Problem> {
         }
     };
     let from = caller_address(parts, &app.config().server.trusted_proxies);
-    app.keys.authenticate(bearer, from).map_err(|rejection| {
-        let problem = rejected(app, rejection);
-        app.failed_sign_ins.note(from).map_or_else(
-            |wait| {
-                app.metrics.call_limited("wrong_key");
-                Problem::too_many("this address used too many wrong keys", wait)
-            },
-            |()| problem,
-        )
-    })
+    app.keys
+        .authenticate(bearer, from)
+        .map_err(|rejection| throttled(app, from, rejected(app, rejection)))
+}
+
+/// Counts a wrong key or code against its address. Whoever used too many has to wait.
+fn throttled(app: &SharedState, from: Option<std::net::IpAddr>, problem: Problem) -> Problem {
+    app.failed_sign_ins.note(from).map_or_else(
+        |wait| {
+            app.metrics.call_limited("wrong_key");
+            Problem::too_many("this address used too many wrong keys", wait)
+        },
+        |()| problem,
+    )
+}
+
+/// The answer to a wrong code.
+pub(super) fn wrong_code(app: &SharedState, from: Option<std::net::IpAddr>) -> Problem {
+    app.metrics.key_refused("code");
+    let detail = "this code is wrong, was used before, or its time is over; make one with `postrider keys sign-in`";
+    throttled(app, from, unauthorized(detail))
 }
 
 /// The answer to a key that does not work.

@@ -5,10 +5,10 @@ use postrider_core::policy::ttl;
 use postrider_core::ports::store::{DeliveryFilter, Replay, Selection};
 use postrider_core::{DeadReason, DeliveryId};
 
-use super::parameters::{channel, id, name, optional_id, reasons, time};
+use super::parameters::{channel, id, name, reasons, time};
 use super::prelude::*;
-use super::schema;
-use super::views::DeliveryPage;
+use super::views::{DeliveryBody, DeliveryPage};
+use super::{cursor as cursors, schema};
 
 const IDS_MAX: usize = 10_000;
 
@@ -45,12 +45,14 @@ pub(crate) async fn list(
     let DeadLetterQuery { reason, channel, error, tag, since, until, cursor, limit: size } = query;
     let filter = DeliveryFilter {
         tenant: access.view,
-        cursor: optional_id("cursor", cursor)?,
+        cursor: cursors::decode(cursor.as_deref(), |id| id.parse().ok())?,
         limit: limit(size)?,
         ..filter_of(DeadLetterFilter { reason, channel, error, tag, since, until })?
     };
     let (items, next) = page(app.store.dead_letters(filter).await?);
-    Ok(Json(DeliveryPage { items, next }))
+    // Lists of dead letters are passed on to people who need not know whom a message was for.
+    let nameless = |body: DeliveryBody| DeliveryBody { recipient: None, ..body };
+    Ok(Json(DeliveryPage { items: items.into_iter().map(nameless).collect(), next }))
 }
 
 /// Selects dead letters; `{}` selects all of them.

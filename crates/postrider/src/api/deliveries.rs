@@ -6,8 +6,8 @@ use postrider_core::{DeliveryId, LaneKey, State as DeliveryState};
 use super::explain::{ExplainContext, ExplanationBody, explain};
 use super::parameters::{self, channel, name, optional_id, states, time};
 use super::prelude::*;
-use super::strikes;
 use super::views::{DeliveryBody, DeliveryPage};
+use super::{cursor, strikes};
 
 /// Which deliveries to show.
 #[derive(Debug, Default, Deserialize, IntoParams)]
@@ -67,7 +67,7 @@ pub(crate) async fn list(
         held: query.held.unwrap_or(false),
         since: time("since", query.since)?,
         until: time("until", query.until)?,
-        cursor: optional_id("cursor", query.cursor)?,
+        cursor: cursor::decode(query.cursor.as_deref(), |id| id.parse().ok())?,
         limit: limit(query.limit)?,
         ..DeliveryFilter::default()
     };

@@ -8,6 +8,7 @@ mod auth;
 mod batch;
 mod caller_address;
 mod channel_schema;
+mod cursor;
 mod dead_letters;
 mod deliveries;
 mod events;
@@ -18,6 +19,7 @@ mod lanes;
 mod lines;
 mod messages;
 pub mod openapi;
+mod openapi_problems;
 mod overview;
 mod page;
 mod parameters;
@@ -26,6 +28,7 @@ mod problem;
 mod request_limits;
 mod schema;
 mod settings;
+mod sign_in;
 mod signing_keys;
 mod strikes;
 mod templates;
@@ -37,6 +40,7 @@ use std::sync::{Arc, OnceLock};
 use axum::Router;
 use axum::extract::Request;
 use axum::middleware::from_fn_with_state;
+use axum::routing::get;
 use postrider_channels::accounts::AccountListing;
 use postrider_channels::pool::Pool;
 use postrider_core::ports::store::{Store, StoreHealth};
@@ -49,6 +53,7 @@ use self::request_limits::FailedSignIns;
 use crate::config::Config;
 use crate::keys::{ApiKeys, Caller, SigningKeys};
 use crate::live::{LiveConfig, OperatorActions, TemplateStore};
+use crate::quotas::TenantQuotas;
 use crate::serve::CredentialMonitor;
 use crate::serve::regions::RegionWatch;
 use crate::telemetry::Metrics;
@@ -84,6 +89,7 @@ pub struct ApiState {
     pub started_at: Timestamp,
     draining: watch::Sender<bool>,
     failed_sign_ins: FailedSignIns,
+    pub quotas: TenantQuotas,
     /// Absent if the server sends nothing.
     dispatcher: OnceLock<DispatcherStatus>,
 }
@@ -102,8 +108,14 @@ impl ApiState {
     pub fn new(parts: ApiParts) -> Self {
         let started_at = parts.clock.now();
         let draining = watch::Sender::new(false);
-        let failed_sign_ins = FailedSignIns::default();
-        Self { parts, started_at, draining, failed_sign_ins, dispatcher: OnceLock::new() }
+        Self {
+            parts,
+            started_at,
+            draining,
+            failed_sign_ins: FailedSignIns::default(),
+            quotas: TenantQuotas::default(),
+            dispatcher: OnceLock::new(),
+        }
     }
 
     /// The configuration in force.
@@ -169,6 +181,17 @@ pub fn router(app: SharedState) -> Router {
         router = router.route(path, methods);
     }
     router.fallback(unknown_path).method_not_allowed_fallback(wrong_method).with_state(app)
+}
+
+/// What the monitoring reads, without a key.
+pub fn metrics_router(app: SharedState) -> Router {
+    Router::new()
+        .route("/metrics", get(overview::open_metrics))
+        .route("/healthz", get(overview::healthz))
+        .route("/readyz", get(overview::readyz))
+        .fallback(unknown_path)
+        .method_not_allowed_fallback(wrong_method)
+        .with_state(app)
 }
 
 /// Paths that take query parameters. Each handler refuses unknown ones.

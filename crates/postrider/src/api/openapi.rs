@@ -8,7 +8,8 @@ use utoipa::{Modify, OpenApi};
 use super::settings::{classes, limits, tenants};
 use super::{
     SharedState, accounts, addresses, api_keys, batch, dead_letters, deliveries, events, held,
-    lanes, messages, overview, settings, signing_keys, strikes, templates,
+    lanes, messages, openapi_problems, overview, settings, sign_in, signing_keys, strikes,
+    templates,
 };
 
 pub(super) type Route = (&'static str, &'static [&'static str], MethodRouter<SharedState>);
@@ -65,6 +66,8 @@ api! {
     "/v1/webhook-secrets/rotate" => post(signing_keys::rotate_webhook);
     "/v1/keys" => get(api_keys::list), post(api_keys::create);
     "/v1/keys/{id}" => delete(api_keys::revoke);
+    "/v1/sign-in-codes" => post(sign_in::create);
+    "/v1/sign-in" => post(sign_in::exchange);
     "/v1/stats" => get(overview::stats);
     "/v1/stats/history" => get(overview::history);
     "/v1/lanes" => get(lanes::list);
@@ -108,7 +111,9 @@ impl Modify for KeySecurity {
 
 /// The description as pretty JSON.
 pub fn json() -> String {
-    ApiDescription::openapi().to_pretty_json().unwrap_or_else(|_| "{}".to_owned())
+    let mut document = serde_json::to_value(ApiDescription::openapi()).unwrap_or_default();
+    openapi_problems::complete(&mut document);
+    format!("{document:#}")
 }
 
 /// This description.

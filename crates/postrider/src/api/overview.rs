@@ -217,6 +217,11 @@ pub(crate) async fn metrics(
         let (mut parts, _) = request.into_parts();
         ServerReadAccess::from_request_parts(&mut parts, &app).await?;
     }
+    open_metrics(State(app)).await
+}
+
+/// The same without a key, for `server.metrics_listen`.
+pub(crate) async fn open_metrics(State(app): State<SharedState>) -> ApiResult<Response> {
     let counts = app.store.counts(None).await?;
     let oldest = app.store.oldest_pending().await?;
     let age = oldest.map(|at| app.clock.now().since(at));

@@ -4,7 +4,7 @@ use axum::http::StatusCode;
 use axum::http::header::{self, HeaderValue};
 use axum::response::{IntoResponse, Response};
 use postrider_core::ports::store::StoreError;
-use postrider_dispatch::{FieldError, IntakeRefusal, RefusalKind};
+use postrider_dispatch::{FieldError, IntakeRefusal, QuotaExcess, RefusalKind};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -123,11 +123,18 @@ fn status_and_title(kind: RefusalKind) -> (u16, &'static str) {
             (409, "The idempotency key was used for another message")
         }
         RefusalKind::TenantFull => (429, "The tenant has as much pending as it may"),
+        RefusalKind::QuotaExceeded => (403, "The tenant keeps as much as it may"),
         RefusalKind::ServerFull => (429, "The server has as much pending as it may"),
         RefusalKind::StoreFull => (503, "There is no room for new work"),
         RefusalKind::ShuttingDown => (503, "The server is shutting down"),
         RefusalKind::StoreUnavailable => (503, "The store cannot take new work"),
         RefusalKind::Internal => (500, "The store gave no answer"),
+    }
+}
+
+impl From<QuotaExcess> for Problem {
+    fn from(excess: QuotaExcess) -> Self {
+        IntakeRefusal::quota(&excess).into()
     }
 }
 
@@ -141,6 +148,13 @@ impl From<KeyError> for Problem {
     fn from(error: KeyError) -> Self {
         match error {
             KeyError::Store(error) => error.into(),
+            KeyError::TooMany { quota, found, allowed } => {
+                let remedy = "revoke keys that are not needed, or raise the limit";
+                QuotaExcess { quota, found, allowed, remedy }.into()
+            }
+            KeyError::TooOften { wait } => {
+                Self::too_many("keys are rotated more often than limits.rotations_per_minute", wait)
+            }
             other => Self::new(500, "internal", "A key could not be created", other.to_string()),
         }
     }

@@ -1,7 +1,8 @@
 //! Our own signing keys: VAPID public keys and webhook secrets, with rotation.
 
 use super::prelude::*;
-use crate::keys::SigningKind;
+use crate::keys::{RotationLimits, SigningKind};
+use crate::quotas::limits_of;
 
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct VapidBody {
@@ -54,7 +55,8 @@ pub(crate) async fn rotate_vapid(
     State(app): State<SharedState>,
     access: ManageAccess,
 ) -> ApiResult<Json<VapidList>> {
-    app.signing.rotate(&access.tenant, SigningKind::Vapid).await?;
+    let limits = rotation_limits(&app, &access.tenant, SigningKind::Vapid);
+    app.signing.rotate(&access.tenant, SigningKind::Vapid, &limits).await?;
     app.lanes.credential_renewed(&access.tenant);
     audit(&access.caller, "vapid.rotate", &access.tenant, 1);
     Ok(Json(vapid_list(&app, &access.tenant)))
@@ -77,10 +79,20 @@ pub(crate) async fn rotate_webhook(
     State(app): State<SharedState>,
     access: ManageAccess,
 ) -> ApiResult<Response> {
-    app.signing.rotate(&access.tenant, SigningKind::Webhook).await?;
+    let limits = rotation_limits(&app, &access.tenant, SigningKind::Webhook);
+    app.signing.rotate(&access.tenant, SigningKind::Webhook, &limits).await?;
     app.lanes.credential_renewed(&access.tenant);
     audit(&access.caller, "webhook_secrets.rotate", &access.tenant, 1);
     Ok(secret_list(&app, &access.tenant))
+}
+
+fn rotation_limits(app: &SharedState, tenant: &TenantId, kind: SigningKind) -> RotationLimits {
+    let limits = limits_of(&app.config(), tenant);
+    let keys_max = match kind {
+        SigningKind::Vapid => limits.vapid_keys_max,
+        SigningKind::Webhook | SigningKind::Hash => limits.webhook_secrets_max,
+    };
+    RotationLimits { keys_max, per_minute: limits.rotations_per_minute }
 }
 
 fn vapid_list(app: &SharedState, tenant: &TenantId) -> VapidList {

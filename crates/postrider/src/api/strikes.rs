@@ -4,6 +4,7 @@
 use postrider_core::ports::store::{StrikeFilter, StruckAddress};
 use postrider_core::{AddressHash, Strike};
 
+use super::cursor;
 use super::prelude::*;
 
 /// A kind of strike against an address, counted since the address last worked.
@@ -78,7 +79,7 @@ pub(crate) async fn list(
     access: ReadAccess,
     StrictQuery(query): StrictQuery<StrikeQuery>,
 ) -> ApiResult<Json<StruckAddressPage>> {
-    let cursor = query.cursor.map(|text| parse_hash("cursor", &text)).transpose()?;
+    let cursor = cursor::decode(query.cursor.as_deref(), |hash| parse_hash("cursor", hash).ok())?;
     let filter =
         StrikeFilter { suspect: query.suspect, cursor, limit: limit(query.limit)?, hash: None };
     let (items, next) = page(app.store.strikes(&access.tenant()?, filter).await?);

@@ -10,6 +10,7 @@ use postrider_core::{
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::cursor;
 use super::strikes::StrikeBody;
 
 /// RFC 3339 in UTC, e.g. `2026-11-15T06:00:00.000Z`.
@@ -26,7 +27,7 @@ impl From<Timestamp> for Time {
 
 /// The items of a page as bodies, and where the next page starts.
 pub(crate) fn page<T, C: Display, B: From<T>>(page: Page<T, C>) -> (Vec<B>, Option<String>) {
-    let next = page.next.map(|cursor| cursor.to_string());
+    let next = page.next.map(|place| cursor::encode(&place));
     (page.items.into_iter().map(B::from).collect(), next)
 }
 

@@ -28,6 +28,10 @@ impl LaunchedServer for Running {
         self.new_admin_key.as_deref()
     }
 
+    async fn sign_in_link(&self) -> anyhow::Result<String> {
+        Running::sign_in_link(self).await
+    }
+
     async fn shutdown(self: Box<Self>) {
         Running::shutdown(*self).await;
     }

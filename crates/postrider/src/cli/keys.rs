@@ -32,6 +32,8 @@ pub(super) enum KeysCommand {
         #[arg(long = "network", value_name = "NETWORK")]
         networks: Vec<String>,
     },
+    /// Print a link that opens the status page once, with the rights of your key.
+    SignIn,
     /// Revoke an API key, at once: its open batches and event streams end, too.
     Revoke {
         /// key_…
@@ -66,6 +68,11 @@ pub(super) async fn keys(command: KeysCommand, session: ServerSession) -> CliRes
                 format!("{}\n{} (shown only once)", cell(key, "/key"), cell(key, "/id"))
             };
             session.post("/v1/keys", &body, text).await
+        }
+        KeysCommand::SignIn => {
+            let server = session.client.server().to_owned();
+            let text = |made: &Value| format!("{server}#code={}", cell(made, "/code"));
+            session.post("/v1/sign-in-codes", &Value::Null, text).await
         }
         KeysCommand::Revoke { id } => {
             session.delete(&format!("/v1/keys/{}", id_segment(&id)?), "revoked", &id).await

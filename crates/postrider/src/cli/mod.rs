@@ -191,7 +191,7 @@ pub async fn main() -> ExitCode {
         Err(failure) => {
             let text = failure.to_string();
             if !text.is_empty() {
-                eprintln!("postrider: {text}");
+                eprintln!("postrider: {}", output::harmless(&text));
             }
             if let CliError::Client(ClientError::Refused(refused)) = &failure
                 && refused.status == 401

@@ -1,5 +1,6 @@
 //! Prints tables for people and JSON for scripts. A closed pipe is not an error.
 
+use std::borrow::Cow;
 use std::io::{ErrorKind, Write as _};
 
 use serde_json::Value;
@@ -21,10 +22,35 @@ impl Output {
     }
 }
 
-/// Prints a text with exactly one newline at its end.
+/// The text with control characters written as `\u001b`, so that what others wrote cannot steer the terminal. Also
+/// in JSON that means the same.
+pub(super) fn harmless(text: &str) -> Cow<'_, str> {
+    let steers = |c: char| {
+        let is_order = matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        is_order || (c.is_control() && !matches!(c, '\n' | '\t'))
+    };
+    if !text.contains(steers) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        match steers(c) {
+            true => out.push_str(&format!("\\u{:04x}", u32::from(c))),
+            false => out.push(c),
+        }
+    }
+    Cow::Owned(out)
+}
+
+/// Prints a text with exactly one newline at its end, and without what would steer the terminal.
 pub(super) fn print(text: &str) -> CliResult {
+    write(&format!("{}\n", harmless(text).trim_end_matches('\n')))
+}
+
+/// Prints a text of our own as it is.
+pub(super) fn write(text: &str) -> CliResult {
     let mut out = std::io::stdout().lock();
-    let written = writeln!(out, "{}", text.trim_end_matches('\n')).and_then(|()| out.flush());
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     match written {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error.into()),
         _ => Ok(()),
@@ -73,6 +99,16 @@ pub(super) fn items<'a>(value: &'a Value, field: &str) -> &'a [Value] {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn nothing_that_others_wrote_steers_the_terminal() {
+        assert_eq!(harmless("a\tb\nc"), "a\tb\nc");
+        assert_eq!(harmless("x\u{1b}[2J\u{9b}y\u{7f}\r"), "x\\u001b[2J\\u009by\\u007f\\u000d");
+        assert_eq!(harmless("\u{202e}gpj.exe"), "\\u202egpj.exe");
+        let json = format!("{:#}", json!({"name": "a\u{9b}b"}));
+        let read: Value = serde_json::from_str(&harmless(&json)).unwrap();
+        assert_eq!(read["name"], "a\u{9b}b", "JSON means the same");
+    }
 
     #[test]
     fn a_table_is_as_wide_as_its_widest_cell() {

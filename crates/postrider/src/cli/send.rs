@@ -284,6 +284,7 @@ fn result(line: &[u8], tally: &mut Tally, bar: &ProgressBar, json: bool) -> CliR
         let why = cell(&value, "/error/detail");
         // People count from one.
         let number = value["index"].as_u64().map_or(0, |index| index + 1);
+        let why = super::output::harmless(&why);
         bar.suspend(|| eprintln!("message {number}: {} {why}", value["status"]));
     }
     Ok(())

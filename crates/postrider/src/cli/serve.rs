@@ -114,7 +114,7 @@ pub(super) async fn run(args: ServeArgs) -> CliResult {
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
     let mut hangup = signal(SignalKind::hangup()).context("cannot listen for SIGHUP")?;
     let mut running = serve::start_from(Box::new(move || args.read())).await?;
-    print_greeting(&running)?;
+    print_greeting(&running).await?;
     loop {
         tokio::select! {
             _ = terminate.recv() => break,
@@ -156,13 +156,13 @@ async fn reload(running: &serve::Running) {
 }
 
 /// Prints to standard output, so that the key reaches no log.
-fn print_greeting(running: &serve::Running) -> CliResult {
+async fn print_greeting(running: &serve::Running) -> CliResult {
     let mut text = format!("Postrider listens on {}\n", running.url());
     if let Some(key) = &running.new_admin_key {
         text += &format!(
             "Admin key (shown only once): {key}\n\
-             Status page: {}/#key={key}\n",
-            running.url()
+             Status page (opens once): {}\n",
+            running.sign_in_link().await?
         );
     }
     output::print(&text)

@@ -153,7 +153,8 @@ pub(super) fn put(set: &mut Map<String, Value>, path: &str, value: Value) -> Opt
 }
 
 /// Fields of the response that are not values of the setting.
-const META_FIELDS: [&str; 7] = ["name", "source", "set", "set_by", "set_at", "paused", "capacity"];
+const META_FIELDS: [&str; 8] =
+    ["name", "source", "set", "set_by", "set_at", "paused", "capacity", "quotas"];
 
 fn detail(shown: &Value) -> String {
     let mut text = format!("{} ({})", cell(shown, "/name"), cell(shown, "/source"));
@@ -173,8 +174,15 @@ fn detail(shown: &Value) -> String {
         })
         .collect();
     let columns = [("FIELD", "/field"), ("VALUE", "/value"), ("SET BY", "/set")];
-    format!("{text}\n{}", table(&rows, &columns))
+    let text = format!("{text}\n{}", table(&rows, &columns));
+    match shown["quotas"].as_array() {
+        Some(quotas) => format!("{text}\n\n{}", table(quotas, &QUOTA_COLUMNS)),
+        None => text,
+    }
 }
+
+const QUOTA_COLUMNS: [(&str, &str); 3] =
+    [("LIMIT", "/quota"), ("USED", "/used"), ("ALLOWED", "/allowed")];
 
 const CLASS_COLUMNS: [(&str, &str); 6] = [
     ("CLASS", "/name"),

@@ -24,7 +24,7 @@ pub(super) async fn run(args: StatusArgs) -> CliResult {
         let status = fetch(&client).await?;
         if args.watch && !out.json && std::io::stdout().is_terminal() {
             // Clear the screen and move the cursor to its beginning.
-            output::print("\x1b[2J\x1b[H")?;
+            output::write("\x1b[2J\x1b[H\n")?;
         }
         out.show(&status, screen)?;
         if !args.watch {

@@ -71,7 +71,9 @@ fn canonical(name: &str) -> Option<String> {
             return Some(format!("{target}{rest}"));
         }
     }
-    name.strip_prefix(PREFIX).filter(|rest| rest.contains("__")).map(|_| name.to_owned())
+    let is_setting =
+        |rest: &&str| rest.contains("__") || matches!(*rest, "CLASSIFY" | "CLASSIFY_FILE");
+    name.strip_prefix(PREFIX).filter(is_setting).map(|_| name.to_owned())
 }
 
 fn path_of(name: &str) -> Vec<String> {
@@ -80,11 +82,15 @@ fn path_of(name: &str) -> Vec<String> {
 
 fn known(path: &[String]) -> bool {
     match path {
-        [section, _, _, ..] => ["classes", "accounts", "templates"].contains(&section.as_str()),
+        [section, _, _, ..] => {
+            ["classes", "tenants", "accounts", "templates"].contains(&section.as_str())
+        }
         [section, field] => {
             let named = sections::all().into_iter().find(|known| known.name == section);
             named.is_some_and(|known| known.settings.iter().any(|s| s.name == field))
         }
+        // The rows of [[classify]], all of them as one list.
+        [section] => section == "classify",
         _ => false,
     }
 }

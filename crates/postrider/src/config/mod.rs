@@ -26,8 +26,8 @@ pub use environment::Environment;
 pub use reference::reference;
 use sections::{
     AdminSection, BreakerSection, CapacitySection, DispatchSection, LogSection, NetworkSection,
-    RetentionSection, RetryBudgetSection, ServerSection, StoreSection, StrikesSection,
-    TenantSection,
+    QuotaSection, RetentionSection, RetryBudgetSection, ServerSection, StoreSection,
+    StrikesSection, TenantSection,
 };
 
 /// The file that `serve` uses by default.
@@ -57,6 +57,18 @@ impl ConfigError {
         Self::Malformed { origin: origin.to_owned(), message: error.to_string() }
     }
 
+    /// What is wrong and where, without the line itself: it may have a secret.
+    fn malformed_toml(origin: &str, text: &str, error: &toml::de::Error) -> Self {
+        let message = without_texts(error.message());
+        let place = error.span().map(|span| {
+            let before = text.get(..span.start).unwrap_or_default();
+            let line = before.matches('\n').count() + 1;
+            let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+            format!("line {line}, column {column}: ")
+        });
+        Self::malformed(origin, format!("{}{message}", place.unwrap_or_default()))
+    }
+
     fn in_section(section: &str, wrong: FieldError) -> Self {
         let FieldError { field, found, allowed } = wrong;
         Self::Invalid { field: format!("{section}.{field}"), found, allowed }
@@ -82,6 +94,7 @@ pub struct Config {
     pub retry_budget: RetryBudgetSection,
     pub strikes: StrikesSection,
     pub capacity: CapacitySection,
+    pub limits: QuotaSection,
     pub retention: RetentionSection,
     pub log: LogSection,
     /// All classes, built in or configured, by name.
@@ -122,14 +135,15 @@ impl Config {
     /// `origin` names the text in errors.
     pub fn parse(text: &str, origin: &str, environment: &Environment) -> Result<Self, ConfigError> {
         // Parsed once without the environment: only then have errors a line and a column.
-        let malformed = |error| ConfigError::malformed(origin, error);
+        let malformed = |error| ConfigError::malformed_toml(origin, text, &error);
         toml::from_str::<Self>(text).map_err(malformed)?;
         let mut table: Table = toml::from_str(text).map_err(malformed)?;
         environment.apply(&mut table)?;
         let named = paths(&table);
         classes::complete(&mut table);
         let mut config: Self = table.try_into().map_err(|error: toml::de::Error| {
-            ConfigError::malformed(&format!("{origin} with the environment over it"), error)
+            let origin = format!("{origin} with the environment over it");
+            ConfigError::malformed_toml(&origin, "", &error)
         })?;
         config.named = named;
         config.name_classes();
@@ -177,6 +191,7 @@ impl Config {
         self.breaker.validate()?;
         self.retry_budget.validate()?;
         self.strikes.validate()?;
+        self.limits.validate()?;
         self.log.validate()?;
         for (name, tenant) in &self.tenants {
             tenant.validate(name)?;
@@ -212,6 +227,25 @@ impl Config {
         });
         longest.max().unwrap_or(0)
     }
+}
+
+/// A message of the parser without the texts that it found: `string "…"` becomes `a text`.
+fn without_texts(message: &str) -> String {
+    let mut out = String::with_capacity(message.len());
+    let mut rest = message;
+    while let Some((before, found)) = rest.split_once("string \"") {
+        out.push_str(before);
+        out.push_str("a text");
+        let mut escaped = false;
+        let end = found.find(|c| {
+            let is_end = c == '"' && !escaped;
+            escaped = c == '\\' && !escaped;
+            is_end
+        });
+        rest = end.map_or("", |end| &found[end + 1..]);
+    }
+    out.push_str(rest);
+    out
 }
 
 /// Names the path of a value that has the wrong type, what was found and what is allowed.
@@ -265,6 +299,38 @@ mod tests {
         );
         let error = parse("[tenants.acme]\nrate_per_s = -1").unwrap_err();
         insta::assert_snapshot!(error.to_string(), @"tenants.acme.rate_per_s = -1: 0 (no limit), or 0.001 to 1000000");
+    }
+
+    #[test]
+    fn tenants_and_rows_of_answers_can_be_set_by_environment() {
+        let row = r#"[{ service = "http", status = 418, outcome = "accepted" }]"#;
+        let environment = Environment::of([
+            ("POSTRIDER_TENANTS__ACME__WEIGHT", "2.5"),
+            ("POSTRIDER_LIMITS__KEYS_MAX", "7"),
+            ("POSTRIDER_TENANTS__ACME__KEYS_MAX", "9"),
+            ("POSTRIDER_CLASSIFY", row),
+        ]);
+        let config = Config::parse("", "postrider.toml", &environment).unwrap();
+        assert_eq!(config.tenants["acme"].weight, 2.5);
+        assert_eq!(config.limits.of(config.tenants.get("acme")).keys_max, 9);
+        assert_eq!((config.limits.keys_max, config.classify.len()), (7, 1));
+    }
+
+    #[test]
+    fn no_error_shows_a_secret_of_the_file() {
+        for text in [
+            "[admin]\nkey = s3cr3t",
+            "[admin]\nkey = \"s3cr3t",
+            "[admin]\nkey = [\"s3cr3t\"]",
+            "[admin]\nkeys = \"s3cr3t\"",
+            "[server]\nbody_bytes_max = \"s3cr3t \\\" s3cr3t\"",
+            "[webpush]\nvapid_private_key = \"s3cr3t\" \"x\"",
+            "admin.key = \"s3cr3t\"\nadmin.key = 1",
+        ] {
+            let error = parse(text).unwrap_err().to_string();
+            assert!(!error.contains("s3cr3t"), "{error}");
+            assert!(error.contains("line"), "{error}");
+        }
     }
 
     #[test]

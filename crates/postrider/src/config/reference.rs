@@ -47,6 +47,7 @@ const TENANTS: &str = "
 # deliveries_max = 100000        # pending at the most; see [capacity]
 # bytes_max = 1000000000
 # region = \"eu\"                  # only workers of this region send for it; see store.regions
+# addresses_max = 100000         # and every other name of [limits] that ends with _max
 ";
 
 const ACCOUNTS: &str = "

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use postrider_core::ports::store::{DocumentChanges, DocumentVersion, PutResult, Store};
@@ -11,6 +11,7 @@ use tokio::sync::watch;
 
 use super::ended::KeyEnd;
 use super::scopes::{KeyScope, ScopeSet};
+use super::session::SessionSigner;
 use super::stored::{self, ApiKey};
 use super::uses::LastUse;
 use super::{KeyError, text};
@@ -38,6 +39,8 @@ pub struct ApiKeys {
     configured_admin: Option<[u8; 32]>,
     /// What the configured admin key is doing.
     admin_gate: Arc<CallGate>,
+    /// Set before the first call.
+    sessions: OnceLock<SessionSigner>,
     cache: RwLock<Arc<ApiKeyCache>>,
     /// Told when a key changes.
     changed: watch::Sender<()>,
@@ -53,6 +56,8 @@ pub struct Caller {
     pub tenant: TenantId,
     pub all_tenants: bool,
     pub scopes: ScopeSet,
+    /// It called with a session, which stands for its key.
+    pub is_session: bool,
     /// What its key is doing.
     pub(crate) gate: Arc<CallGate>,
     /// Its place among the calls of its key; held until the caller is dropped.
@@ -103,6 +108,7 @@ impl ApiKeys {
             clock,
             configured_admin: configured_admin.map(text::hash),
             admin_gate: Arc::default(),
+            sessions: OnceLock::new(),
             cache: RwLock::default(),
             changed: watch::Sender::new(()),
             changing: tokio::sync::Mutex::default(),
@@ -133,10 +139,17 @@ impl ApiKeys {
             networks: Vec::new(),
             expires_at: None,
         };
-        Ok(Some(self.create("first admin key", rights).await?.text))
+        Ok(Some(self.create("first admin key", rights, 0).await?.text))
     }
 
-    pub async fn create(&self, name: &str, rights: KeyRights) -> Result<NewApiKey, KeyError> {
+    /// Creates a key. If its owner has `keys_max` keys (0 for no limit), those that ended longest ago are deleted for
+    /// it; if none ended, it is refused.
+    pub async fn create(
+        &self,
+        name: &str,
+        rights: KeyRights,
+        keys_max: u64,
+    ) -> Result<NewApiKey, KeyError> {
         let secret = text::new_secret()?;
         let KeyRights { tenant, all_tenants, scopes, networks, expires_at } = rights;
         let key = ApiKey {
@@ -152,11 +165,47 @@ impl ApiKeys {
             revoked_at: None,
         };
         let mut own = self.changing.lock().await;
+        self.make_room(&mut own, &key, keys_max).await?;
         let name = stored::api_key_name(key.id);
         let version = overwrite(&*self.store, &name, Some(&stored::api_key_text(&key)?)).await?;
         own.note(&name, version);
         self.cache(key.clone());
         Ok(NewApiKey { text: text::compose(key.id, &secret), key })
+    }
+
+    /// How many keys a tenant has, also those that ended; the keys for all tenants without one.
+    pub fn count(&self, tenant: Option<&TenantId>) -> u64 {
+        let is_own = |key: &ApiKey| owner(key) == tenant;
+        self.cached().values().filter(|cached| is_own(&cached.key)).count() as u64
+    }
+
+    async fn make_room(
+        &self,
+        own: &mut OwnWrites,
+        new: &ApiKey,
+        keys_max: u64,
+    ) -> Result<(), KeyError> {
+        let found = self.count(owner(new));
+        if keys_max == 0 || found < keys_max {
+            return Ok(());
+        }
+        let mut ended: Vec<_> = {
+            let cached = self.cached();
+            let keys = cached.values().map(|cached| cached.key.clone());
+            keys.filter(|key| owner(key) == owner(new) && self.check(key).is_err()).collect()
+        };
+        ended.sort_unstable_by_key(|key| key.revoked_at.or(key.expires_at));
+        let surplus = usize::try_from(found - keys_max + 1).unwrap_or(usize::MAX);
+        if ended.len() < surplus {
+            return Err(KeyError::TooMany { quota: "limits.keys_max", found, allowed: keys_max });
+        }
+        for key in ended.into_iter().take(surplus) {
+            let name = stored::api_key_name(key.id);
+            let version = overwrite(&*self.store, &name, None).await?;
+            own.note(&name, version);
+            self.change_cache(|cache| drop(cache.remove(&key.id)));
+        }
+        Ok(())
     }
 
     /// Revokes a key that `may_revoke` allows. False if there is no such key, or it is revoked already.
@@ -229,21 +278,21 @@ impl ApiKeys {
         if let Some(admin) = &self.configured_admin
             && text::same(admin, &text::hash(bearer))
         {
-            return Ok(Caller {
-                key: None,
-                tenant: TenantId::new(DEFAULT_TENANT),
-                all_tenants: true,
-                scopes: ScopeSet::ADMIN,
-                gate: self.admin_gate.clone(),
-                place: None,
-            });
+            return Ok(self.configured_caller());
         }
-        let (id, secret) = text::parse(bearer).ok_or(KeyRejection::Unknown)?;
         let cache = self.cached();
+        let session = self.sessions.get().and_then(|sessions| sessions.read(bearer));
+        let id = match session {
+            Some((_, until)) if until <= self.clock.now() => {
+                return Err(KeyRejection::Expired(until));
+            }
+            Some((None, _)) if self.configured_admin.is_some() => {
+                return Ok(Caller { is_session: true, ..self.configured_caller() });
+            }
+            Some((id, _)) => id.ok_or(KeyRejection::Unknown)?,
+            None => identified(&cache, bearer).ok_or(KeyRejection::Unknown)?,
+        };
         let CachedKey { key, last_use, gate } = cache.get(&id).ok_or(KeyRejection::Unknown)?;
-        if !text::same(&key.secret_hash, &text::hash(secret)) {
-            return Err(KeyRejection::Unknown);
-        }
         let now = self.check(key)?;
         let is_inside = |from| key.networks.iter().any(|network| network.contains(from));
         if !key.networks.is_empty() && !from.is_some_and(is_inside) {
@@ -252,7 +301,41 @@ impl ApiKeys {
         last_use.note(now);
         let (tenant, all_tenants) = (key.tenant.clone(), key.all_tenants);
         let (scopes, gate) = (key.scopes, gate.clone());
-        Ok(Caller { key: Some(id), tenant, all_tenants, scopes, gate, place: None })
+        let is_session = session.is_some();
+        Ok(Caller { key: Some(id), tenant, all_tenants, scopes, is_session, gate, place: None })
+    }
+
+    fn configured_caller(&self) -> Caller {
+        Caller {
+            key: None,
+            tenant: TenantId::new(DEFAULT_TENANT),
+            all_tenants: true,
+            scopes: ScopeSet::ADMIN,
+            is_session: false,
+            gate: self.admin_gate.clone(),
+            place: None,
+        }
+    }
+
+    /// Sessions are signed with this secret, the same on all nodes.
+    pub(crate) fn sign_sessions_with(&self, secret: &[u8]) {
+        let _ = self.sessions.set(SessionSigner::new(secret));
+    }
+
+    /// A session that stands for a key until then; `None` before the secret is known.
+    pub(crate) fn session(&self, key: Option<KeyId>, until: Timestamp) -> Option<String> {
+        Some(self.sessions.get()?.session(key, until))
+    }
+
+    /// An admin key for all tenants that works; `None` stands for the configured one.
+    pub fn first_admin(&self) -> Option<KeyId> {
+        if self.configured_admin.is_some() {
+            return None;
+        }
+        let cached = self.cached();
+        let is_admin = |key: &ApiKey| key.all_tenants && key.scopes.allows(KeyScope::Admin);
+        let mut keys = cached.values().map(|cached| &cached.key);
+        keys.find(|key| is_admin(key) && self.check(key).is_ok()).map(|key| key.id)
     }
 
     /// Tells when the caller's key stops working.
@@ -318,4 +401,16 @@ impl ApiKeys {
     fn cached(&self) -> Arc<ApiKeyCache> {
         self.cache.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
+}
+
+/// The id of a key whose secret is right.
+fn identified(cache: &ApiKeyCache, bearer: &str) -> Option<KeyId> {
+    let (id, secret) = text::parse(bearer)?;
+    let known = cache.get(&id)?;
+    text::same(&known.key.secret_hash, &text::hash(secret)).then_some(id)
+}
+
+/// The tenant of a key; `None` if it is for all.
+pub(crate) fn owner(key: &ApiKey) -> Option<&TenantId> {
+    Some(&key.tenant).filter(|_| !key.all_tenants)
 }

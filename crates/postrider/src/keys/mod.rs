@@ -4,15 +4,17 @@
 mod api;
 mod ended;
 mod scopes;
+pub(crate) mod session;
 mod signing;
 mod stored;
 mod text;
 mod uses;
 
+pub(crate) use api::owner;
 pub use api::{ApiKeys, Caller, DEFAULT_TENANT, KeyRejection, KeyRights, NewApiKey};
 pub use ended::KeyEnd;
 pub use scopes::{KeyScope, ScopeSet};
-pub use signing::{SigningKeyInfo, SigningKeys};
+pub use signing::{RotationLimits, SigningKeyInfo, SigningKeys};
 pub use stored::{ApiKey, SigningKind};
 pub use text::is_random;
 
@@ -26,6 +28,10 @@ pub enum KeyError {
     BadVapidKey,
     #[error("the stored key {0} cannot be read")]
     Unreadable(postrider_core::KeyId),
+    #[error("there are {found} keys, and {allowed} are allowed")]
+    TooMany { quota: &'static str, found: u64, allowed: u64 },
+    #[error("there were too many rotations in the last minute")]
+    TooOften { wait: std::time::Duration },
     #[error("the document {0} cannot be read")]
     UnreadableDocument(String),
 }

@@ -14,6 +14,16 @@ use super::stored::{self, SigningKey, SigningKind};
 use super::{DEFAULT_TENANT, KeyError, text};
 use crate::documents::OwnWrites;
 
+/// The window of [`RotationLimits::per_minute`].
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// How often keys may be rotated, and how many there may be; 0 for any number.
+#[derive(Debug, Clone, Copy)]
+pub struct RotationLimits {
+    pub keys_max: u64,
+    pub per_minute: u64,
+}
+
 /// One key, for a list.
 #[derive(Debug, Clone)]
 pub struct SigningKeyInfo {
@@ -105,14 +115,47 @@ impl SigningKeys {
     }
 
     /// Creates a new active key. The key before stays usable.
-    pub async fn rotate(&self, tenant: &TenantId, kind: SigningKind) -> Result<(), KeyError> {
+    pub async fn rotate(
+        &self,
+        tenant: &TenantId,
+        kind: SigningKind,
+        limits: &RotationLimits,
+    ) -> Result<(), KeyError> {
         self.ensure(tenant).await?;
         let mut own = self.creating.lock().await;
+        self.check_rotation(tenant, kind, limits)?;
         let secret = match kind {
             SigningKind::Vapid => self.new_vapid()?,
             SigningKind::Webhook | SigningKind::Hash => text::random::<32>()?.to_vec(),
         };
         self.add(&mut own, tenant, kind, secret, |_| true).await
+    }
+
+    fn check_rotation(
+        &self,
+        tenant: &TenantId,
+        kind: SigningKind,
+        limits: &RotationLimits,
+    ) -> Result<(), KeyError> {
+        let known = self.list(tenant, kind);
+        let since = self.clock.now() - MINUTE;
+        let mut recent: Vec<_> =
+            known.iter().map(|key| key.created_at).filter(|at| *at > since).collect();
+        recent.sort_unstable();
+        // The first key was made by nobody's rotation, and may be recent, too.
+        if recent.len() as u64 > limits.per_minute {
+            let wait = recent.first().map_or(MINUTE, |first| first.since(since));
+            return Err(KeyError::TooOften { wait });
+        }
+        let (found, allowed) = (known.len() as u64, limits.keys_max);
+        if allowed > 0 && found >= allowed {
+            let quota = match kind {
+                SigningKind::Vapid => "limits.vapid_keys_max",
+                SigningKind::Webhook | SigningKind::Hash => "limits.webhook_secrets_max",
+            };
+            return Err(KeyError::TooMany { quota, found, allowed });
+        }
+        Ok(())
     }
 
     /// Applies what other nodes changed. Returns the tenants that have other keys now.
@@ -199,6 +242,8 @@ impl SigningKeys {
         let (mut keys, mut version) = (Vec::new(), DocumentVersion::NONE);
         while is_needed(&keys) {
             let now = self.clock.now();
+            // A secret that signs no more is of no use. Subscriptions keep their VAPID key.
+            keys.retain(|key| kind != SigningKind::Webhook || self.still_signs(key));
             for key in keys.iter_mut().filter(|key: &&mut SigningKey| key.is_active()) {
                 key.retired_at = Some(now);
             }

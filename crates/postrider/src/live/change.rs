@@ -6,7 +6,7 @@ use super::ReloadReport;
 use crate::config::{Config, ConfigError};
 
 /// Sections that can change as a whole while the server runs.
-const SECTIONS: [&str; 10] = [
+const SECTIONS: [&str; 11] = [
     "classes",
     "tenants",
     "classify",
@@ -15,6 +15,7 @@ const SECTIONS: [&str; 10] = [
     "retry_budget",
     "strikes",
     "capacity",
+    "limits",
     "retention",
     "templates",
 ];

@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use postrider_channels::CurrentAnswerTable;
+use postrider_channels::accounts::AccountListing;
 use postrider_core::ports::store::{DocumentChanges, Store, StoreError, StoreResult};
 use postrider_dispatch::Lanes;
 use serde::Serialize;
@@ -24,7 +25,7 @@ use crate::telemetry;
 pub use operator::OperatorActions;
 use overrides::Overrides;
 pub use overrides::{Override, SettingKind};
-pub use templates::{TemplateEntry, TemplateError, TemplateStore};
+pub use templates::{TemplateEntry, TemplateError, TemplateLimits, TemplateStore};
 
 /// Reads file, environment and flags.
 pub type ConfigReader = Box<dyn Fn() -> Result<Config, ConfigError> + Send + Sync>;
@@ -100,6 +101,8 @@ pub struct LiveConfig {
     lanes: Arc<Lanes>,
     answers: Arc<CurrentAnswerTable>,
     templates: Arc<TemplateStore>,
+    /// The accounts of the channels that have any.
+    accounts: Vec<Arc<dyn AccountListing>>,
     in_force: RwLock<Arc<Config>>,
     /// Locked during a change: one change at a time.
     sources: Mutex<ConfigSources>,
@@ -114,8 +117,13 @@ impl LiveConfig {
         answers: Arc<CurrentAnswerTable>,
         templates: Arc<TemplateStore>,
     ) -> Self {
-        let in_force = RwLock::new(Arc::new(config));
-        Self { store, lanes, answers, templates, in_force, sources: Mutex::new(sources) }
+        let (in_force, sources) = (RwLock::new(Arc::new(config)), Mutex::new(sources));
+        Self { store, lanes, answers, templates, accounts: Vec::new(), in_force, sources }
+    }
+
+    /// The breakers of these accounts follow the configuration, too.
+    pub fn with_accounts(self, accounts: Vec<Arc<dyn AccountListing>>) -> Self {
+        Self { accounts, ..self }
     }
 
     pub fn now(&self) -> Arc<Config> {
@@ -209,6 +217,7 @@ impl LiveConfig {
     fn apply(&self, wanted: Config) -> Result<ReloadReport, ConfigError> {
         let (config, report) = change::applicable(&self.now(), wanted)?;
         self.lanes.adopt(parts::policy(&config));
+        self.accounts.iter().for_each(|book| book.adopt_breaker(config.breaker.policy()));
         self.answers.replace(parts::answers(&config));
         if report.changed.iter().any(|path| path.starts_with("templates")) {
             self.templates.adopt(&config);

@@ -22,7 +22,7 @@ pub enum SettingKind {
 }
 
 /// Sections that can be set by API, beside those of the channels. Only settings that need no restart.
-const LIMITS: [&str; 5] = ["dispatch", "breaker", "retry_budget", "strikes", "capacity"];
+const LIMITS: [&str; 6] = ["dispatch", "breaker", "retry_budget", "strikes", "capacity", "limits"];
 
 impl SettingKind {
     const ALL: [Self; 3] = [Self::Class, Self::Tenant, Self::Limits];

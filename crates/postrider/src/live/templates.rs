@@ -7,6 +7,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use postrider_channels::registry::content_schema;
 use postrider_core::ports::store::{DocumentChanges, Store, StoreError, StoreResult};
 use postrider_core::{FieldError, TenantId, Timestamp};
+use postrider_dispatch::QuotaExcess;
 use postrider_dispatch::template::{CurrentTemplates, Template, TemplateSet, TemplateSource};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
@@ -17,10 +18,13 @@ use crate::documents::{OwnWrites, overwrite};
 const PREFIX: &str = "template/";
 /// The owner of a template of the server, in the store.
 const SERVER: &str = "*";
-/// The maximum number of templates that one owner can set by API.
-const TEMPLATES_MAX: usize = 500;
-/// Their maximum size together, as JSON. Compiled, they take about fifteen times as much memory.
-const BYTES_MAX: usize = 4 << 20;
+/// How many templates an owner may set by API, and their size together as JSON. Compiled, they take about fifteen
+/// times as much memory. 0 is no limit.
+#[derive(Debug, Clone, Copy)]
+pub struct TemplateLimits {
+    pub count_max: u64,
+    pub bytes_max: u64,
+}
 
 /// A template as the store keeps it, with the key and the time of the change.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -49,6 +53,8 @@ pub struct TemplateEntry {
 pub enum TemplateError {
     #[error("the template cannot be used")]
     Unusable(Vec<FieldError>),
+    #[error("the owner has as many templates as it may")]
+    Full(QuotaExcess),
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -106,6 +112,7 @@ impl TemplateStore {
         owner: Option<&TenantId>,
         name: &str,
         new: Option<(TemplateSource, String, Timestamp)>,
+        limits: TemplateLimits,
     ) -> Result<bool, TemplateError> {
         let mut own = self.changing.lock().await;
         let key = (owner.cloned(), name.to_owned());
@@ -113,8 +120,7 @@ impl TemplateStore {
         let text = record.as_ref().and_then(|record| serde_json::to_string(record).ok());
         let entry = record.map(|record| entry(name, record, owner.is_none())).transpose();
         let entry = entry.map_err(TemplateError::Unusable)?;
-        let room = self.check_room(&key, entry.as_ref());
-        if !room.map_err(|error| TemplateError::Unusable(vec![error]))? {
+        if !self.check_room(&key, entry.as_ref(), limits).map_err(TemplateError::Full)? {
             return Ok(false);
         }
         let document = document_name(owner, name);
@@ -168,22 +174,32 @@ impl TemplateStore {
         all.into_values().cloned().collect()
     }
 
+    /// How many templates an owner set by API, and their size.
+    pub fn set_by(&self, owner: Option<&TenantId>) -> (usize, usize) {
+        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        table.of(owner).fold((0, 0), |(n, sum), (_, entry)| (n + 1, sum + entry.bytes))
+    }
+
     /// Whether the change does anything; an error if there is no room for it.
     fn check_room(
         &self,
         key: &(TemplateOwner, String),
         entry: Option<&TemplateEntry>,
-    ) -> Result<bool, FieldError> {
+        limits: TemplateLimits,
+    ) -> Result<bool, QuotaExcess> {
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
         let Some(entry) = entry else { return Ok(table.set.contains_key(key)) };
         let others = table.of(key.0.as_ref()).filter(|(name, _)| *name != key.1);
         let (count, bytes) =
             others.fold((1, entry.bytes), |(n, sum), (_, other)| (n + 1, sum + other.bytes));
-        if count > TEMPLATES_MAX || bytes > BYTES_MAX {
-            let found = format!("{count} templates of {bytes} bytes with this one");
-            let allowed =
-                format!("at most {TEMPLATES_MAX} set by API, and {BYTES_MAX} bytes in all");
-            return Err(FieldError::new("locales", found, allowed));
+        let remedy = "delete templates that are not needed, or raise the limit";
+        for (quota, found, allowed) in [
+            ("limits.templates_max", count as u64, limits.count_max),
+            ("limits.template_bytes_max", bytes as u64, limits.bytes_max),
+        ] {
+            if allowed > 0 && found > allowed {
+                return Err(QuotaExcess { quota, found, allowed, remedy });
+            }
         }
         Ok(true)
     }

@@ -13,12 +13,15 @@ let refreshes = 0;
 let asked = false;
 let timer;
 
-// The demo passes its key in the fragment: no server and no log sees it.
-if (location.hash.startsWith("#key=")) {
-  key = decodeURIComponent(location.hash.slice(5));
-  sessionStorage.setItem("postrider-key", key);
-  history.replaceState(null, "", location.pathname);
+// A link has a one-time code, which no server and no log sees before a person uses it. A link never replaces a session,
+// and signs nobody in without a click.
+let code = "";
+let unused = "";
+if (location.hash.startsWith("#code=")) {
+  if (key) unused = "You are signed in already, so the link was not used. Open it in another tab.";
+  else code = decodeURIComponent(location.hash.slice(6));
 }
+if (location.hash) history.replaceState(null, "", location.pathname);
 
 class WrongKey extends Error {}
 class NoAnswer extends Error {}
@@ -36,6 +39,14 @@ async function call(path, body, tenant) {
   const value = await answer.json().catch(() => ({}));
   if (answer.status === 401) throw new WrongKey(value.detail);
   if (!answer.ok) throw new Error(value.detail || value.title || `The server answered ${answer.status}.`);
+  return value;
+}
+
+async function signIn(given) {
+  const body = JSON.stringify({ code: given });
+  const answer = await fetch("/v1/sign-in", { method: "POST", headers: { "Content-Type": "application/json" }, body });
+  const value = await answer.json().catch(() => ({}));
+  if (!answer.ok) throw new Error(value.detail || `The server answered ${answer.status}.`);
   return value;
 }
 
@@ -151,20 +162,26 @@ function mark(on, text) {
 
 function ask(problem) {
   mark(false, "needs a key");
-  at("ask-error").textContent = problem || "";
-  at("key").value = "";
+  at("ask-error").textContent = problem || (code && "A link brought you here. Go on only if you asked for it.");
+  at("key").value = code;
+  code = "";
   if (!at("ask").open) at("ask").showModal();
 }
 // Without a key there is nothing to show: Escape does not close the dialog.
-at("ask").addEventListener("close", () => {
+at("ask").addEventListener("close", async () => {
   key = at("key").value.trim();
   if (at("ask").returnValue !== "open" || !key) return ask("");
   at("ask").returnValue = "";
   everywhere = true;
+  if (key.startsWith("code_")) {
+    const [given] = [key, key = ""];
+    try { key = (await signIn(given)).key; } catch (error) { return ask(error.message); }
+  }
   sessionStorage.setItem("postrider-key", key);
   run();
 });
 
 at("dead-more").addEventListener("click", () => { shown.dead += 25; refreshNow(); });
 at("recent-more").addEventListener("click", () => { shown.recent += 25; refreshNow(); });
+if (unused) notify(unused, true);
 run();

@@ -17,8 +17,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use super::caller_stream::CallerStream;
 use super::connection::{ConnectionState, ConnectionTimes, ConnectionVerdict, CountedBody};
 use super::timed_stream::TimedStream;
+use super::tls::ServerTls;
 use crate::api::{CallGate, OpenPermit, PeerAddress, network_of};
 use crate::config::sections::ServerSection;
 use crate::telemetry::Metrics;
@@ -37,10 +39,12 @@ pub(super) struct Listening {
 impl Listening {
     pub(super) async fn start(
         router: Router,
+        listen: SocketAddr,
         config: &ServerSection,
         metrics: Arc<Metrics>,
+        tls: Option<Arc<ServerTls>>,
     ) -> std::io::Result<Self> {
-        let listener = TcpListener::bind(config.listen).await?;
+        let listener = TcpListener::bind(listen).await?;
         let addr = listener.local_addr()?;
         let (stop, stopped) = oneshot::channel();
         let seconds = Duration::from_secs;
@@ -58,6 +62,7 @@ impl Listening {
             },
             write_timeout: seconds(config.write_timeout_s),
             metrics,
+            tls,
         };
         let task = tokio::spawn(acceptor.run(listener, stopped));
         Ok(Self { addr, stop, task })
@@ -93,6 +98,8 @@ struct ConnectionListener {
     times: ConnectionTimes,
     write_timeout: Duration,
     metrics: Arc<Metrics>,
+    /// Absent for plain HTTP.
+    tls: Option<Arc<ServerTls>>,
 }
 
 /// A connection that was accepted, with its places.
@@ -165,10 +172,15 @@ impl ConnectionListener {
         });
         // A request may end at any time: looks at least this often.
         let idle = self.times.idle;
-        let stream = TokioIo::new(TimedStream::new(stream, self.write_timeout));
-        let connection = self.builder.serve_connection(stream, service).into_owned();
+        let (builder, write_timeout) = (self.builder.clone(), self.write_timeout);
+        let handshake = secured(stream, self.tls.clone(), self.times.first_request);
         tokio::spawn(async move {
             let _held = (place, own_place, alive);
+            let stream = match handshake.await {
+                Ok(stream) => TokioIo::new(TimedStream::new(stream, write_timeout)),
+                Err(error) => return tracing::debug!(%error, "a TLS handshake failed"),
+            };
+            let connection = builder.serve_connection(stream, service);
             tokio::pin!(connection);
             let (mut wait, mut is_draining) = (state.verdict(Instant::now()), false);
             loop {
@@ -197,6 +209,17 @@ impl ConnectionListener {
             }
         });
     }
+}
+
+/// The stream after the TLS handshake, if there is one. The handshake has as long as the head of a request.
+async fn secured(
+    stream: TcpStream,
+    tls: Option<Arc<ServerTls>>,
+    timeout: Duration,
+) -> std::io::Result<CallerStream> {
+    let Some(tls) = tls else { return Ok(CallerStream::Plain(stream)) };
+    let accepted = tokio::time::timeout(timeout, tls.acceptor().accept(stream)).await;
+    Ok(CallerStream::Tls(Box::new(accepted.map_err(|_| std::io::ErrorKind::TimedOut)??)))
 }
 
 /// What each address is doing that has connections.

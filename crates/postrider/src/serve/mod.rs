@@ -1,5 +1,6 @@
 //! A whole server: starts store, keys, intake, dispatcher and API, and shuts them down in order.
 
+mod caller_stream;
 pub(crate) mod channels;
 mod connection;
 mod follow;
@@ -8,6 +9,7 @@ pub(crate) mod parts;
 pub(crate) mod regions;
 mod teamwork;
 mod timed_stream;
+mod tls;
 mod watch;
 
 use std::net::SocketAddr;
@@ -24,12 +26,14 @@ use tokio::task::JoinHandle;
 
 use crate::api::{self, ApiState, SharedState};
 use crate::config::Config;
-use crate::keys::{ApiKeys, SigningKeys};
+use crate::keys::{ApiKeys, SigningKeys, session};
 use crate::live::{self, ConfigReader, ConfigSources, LiveConfig, OperatorActions, TemplateStore};
+use crate::quotas;
 use crate::telemetry::Metrics;
 use follow::DocumentFollower;
 use listen::Listening;
 use regions::RegionWatch;
+use tls::ServerTls;
 pub use watch::CredentialMonitor;
 
 const PRUNE_EVERY: Duration = Duration::from_secs(3600);
@@ -48,6 +52,9 @@ pub struct Running {
     pub new_admin_key: Option<String>,
     pub app: SharedState,
     listening: Listening,
+    /// The address of the metrics, if they have their own.
+    metrics: Option<Listening>,
+    has_tls: bool,
     /// Absent if the server sends nothing.
     dispatcher: Option<Dispatcher>,
     /// Absent if the store cannot fail.
@@ -98,6 +105,14 @@ async fn start_all(
     )
     .await?;
     let signing = Arc::new(signing);
+    keys.sign_sessions_with(&signing.hash_key());
+    if !config.names("webpush.subject") {
+        let subject = &config.channels.webpush.subject;
+        tracing::info!(
+            subject,
+            "webpush.subject is a placeholder; before using Web Push, set an address of yours"
+        );
+    }
     let metrics = Metrics::new();
     let pool = parts::pool(&config)?;
     let answers = CurrentAnswerTable::new(parts::answers(&config));
@@ -107,6 +122,8 @@ async fn start_all(
     let built = channels::build(&config, &wiring, &signing).await?;
     let accounts: Vec<_> = built.iter().filter_map(|built| built.accounts.clone()).collect();
     let watch = Arc::new(CredentialMonitor::new(accounts.clone(), wiring));
+    let books: Vec<_> =
+        accounts.iter().map(|book| book.clone() as Arc<dyn AccountListing>).collect();
     let templates = Arc::new(TemplateStore::load(store.clone(), &config).await?);
     let intake = MessageIntake::new(
         store.clone(),
@@ -130,7 +147,8 @@ async fn start_all(
             lanes.clone(),
             answers,
             templates.clone(),
-        ),
+        )
+        .with_accounts(books.clone()),
         operator: OperatorActions::restore(store.clone(), lanes.clone()).await?,
         templates,
         store: store.clone(),
@@ -141,16 +159,18 @@ async fn start_all(
         signing,
         metrics: metrics.clone(),
         pool,
-        books: accounts.into_iter().map(|accounts| accounts as Arc<dyn AccountListing>).collect(),
+        books,
         watch: watch.clone(),
         regions: regions.clone(),
     }));
-    let listening = Listening::start(api::router(app.clone()), &config.server, metrics.clone())
-        .await
-        .with_context(|| format!("cannot listen on {}", config.server.listen))?;
+    let tls = ServerTls::open(&config.server)?;
+    let has_tls = tls.is_some();
+    let listening = listen(&config, api::router(app.clone()), &metrics, tls.clone()).await?;
+    let metrics_listening = listen_for_metrics(&config, &app, &metrics).await?;
     let mut dispatcher = None;
     let mut consumer = None;
-    let mut chores = Vec::new();
+    let mut chores: Vec<JoinHandle<()>> = Vec::new();
+    chores.extend(tls.map(|tls| tokio::spawn(tls.follow())));
     if config.server.role.sends() {
         let region = config.server.region.as_deref().and_then(|name| config.region_number(name));
         let own = parts::node_name(&config, listening.addr.port());
@@ -175,16 +195,66 @@ async fn start_all(
     chores.extend([
         tokio::spawn(sample_rates(app.clone())),
         tokio::spawn(write_key_uses(app.clone())),
+        tokio::spawn(quotas::watch(app.clone())),
         tokio::spawn(prune(app.clone(), consumer, is_shared)),
         tokio::spawn(watch.run()),
         tokio::spawn(DocumentFollower::new(app.clone(), followed).run()),
     ]);
-    Ok(Running { addr: listening.addr, new_admin_key, chores, app, listening, dispatcher, failure })
+    Ok(Running {
+        addr: listening.addr,
+        new_admin_key,
+        chores,
+        app,
+        listening,
+        metrics: metrics_listening,
+        has_tls,
+        dispatcher,
+        failure,
+    })
+}
+
+async fn listen(
+    config: &Config,
+    router: axum::Router,
+    metrics: &Arc<Metrics>,
+    tls: Option<Arc<ServerTls>>,
+) -> anyhow::Result<Listening> {
+    let at = config.server.listen;
+    if tls.is_none() && !at.ip().is_loopback() {
+        tracing::warn!(
+            listen = %at,
+            "the API speaks HTTP without TLS on an address that other machines reach (server.allow_plain_http): keys \
+             and messages can be read on the way"
+        );
+    }
+    let listening = Listening::start(router, at, &config.server, metrics.clone(), tls).await;
+    listening.with_context(|| format!("cannot listen on {at} (server.listen)"))
+}
+
+async fn listen_for_metrics(
+    config: &Config,
+    app: &SharedState,
+    metrics: &Arc<Metrics>,
+) -> anyhow::Result<Option<Listening>> {
+    let Some(at) = config.server.metrics_listen else { return Ok(None) };
+    let router = api::metrics_router(app.clone());
+    let listening = Listening::start(router, at, &config.server, metrics.clone(), None).await;
+    let context = || format!("cannot listen on {at} (server.metrics_listen)");
+    listening.with_context(context).map(Some)
 }
 
 impl Running {
     pub fn url(&self) -> String {
-        format!("http://{}", self.addr)
+        format!("{}://{}", if self.has_tls { "https" } else { "http" }, self.addr)
+    }
+
+    /// A link that opens the status page once, for an admin.
+    pub async fn sign_in_link(&self) -> anyhow::Result<String> {
+        let valid = Duration::from_secs(self.app.config().server.sign_in_code_s);
+        let admin = self.app.keys.first_admin();
+        let code = session::make_code(&*self.app.store, admin, valid).await?;
+        let code = code.context("too many codes wait to be used")?;
+        Ok(format!("{}/#code={code}", self.url()))
     }
 
     /// Returns the cause when the server cannot go on: its store failed, or its dispatcher ended. The process
@@ -218,6 +288,9 @@ impl Running {
         let drain = Duration::from_secs(self.app.config().dispatch.drain_s);
         self.app.begin_drain();
         self.listening.stop(REQUESTS_AT_END).await;
+        if let Some(metrics) = self.metrics {
+            metrics.stop(Duration::ZERO).await;
+        }
         let in_time = match self.dispatcher {
             Some(dispatcher) => dispatcher.drain(drain).await,
             None => true,

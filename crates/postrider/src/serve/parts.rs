@@ -9,6 +9,7 @@ use postrider_channels::pool::raise_descriptor_limit;
 use postrider_channels::settings::{ChannelLimits, rate};
 use postrider_channels::{CurrentAnswerTable, Pool, PoolConfig, Wiring};
 use postrider_core::policy::classify::AnswerTable;
+use postrider_core::policy::decide::AttemptTimes;
 use postrider_core::policy::limiter::Rate;
 use postrider_core::policy::work_share::WorkShare;
 use postrider_core::ports::store::{Ledger as _, Store};
@@ -207,6 +208,11 @@ fn limits(config: &Config) -> DispatchLimits {
         weights: config.tenants.iter().map(|(n, t)| (TenantId::new(n), t.weight)).collect(),
         retry_budget: config.retry_budget.policy(),
         strikes: config.strikes.rules(),
+        times: AttemptTimes {
+            park: Duration::from_secs(config.dispatch.park_s),
+            crashes_max: config.dispatch.crashes_max,
+        },
+        dedup_window: Duration::from_secs(config.dispatch.dedup_window_s),
     }
 }
 

@@ -70,6 +70,8 @@ pub struct Metrics {
     backup_at: Gauge<f64, AtomicU64>,
     problems: Family<OutcomeLabel, Gauge>,
     clock_offset: Gauge<f64, AtomicU64>,
+    quota_used: Family<OutcomeLabel, Gauge<f64, AtomicU64>>,
+    over_quota: Gauge,
 }
 
 impl Metrics {
@@ -168,6 +170,16 @@ impl Metrics {
                 "clock_offset_seconds",
                 "How far the system's clock is ahead of the server's time",
             ),
+            quota_used: add(
+                r,
+                "quota_used_ratio",
+                "How much of each quota the tenant uses that uses most of it; 1 is all",
+            ),
+            over_quota: add(
+                r,
+                "tenants_over_quota",
+                "Tenants whose new messages are refused because of a quota",
+            ),
             registry,
         };
         Arc::new(metrics)
@@ -194,6 +206,14 @@ impl Metrics {
     /// Counts one call that was answered with 429: of a key, an address, a stream or a wrong key.
     pub fn call_limited(&self, whose: &'static str) {
         self.calls_limited.get_or_create(&OutcomeLabel { outcome: whose }).inc();
+    }
+
+    /// Sets how full the quotas of the fullest tenants are, and how many tenants are refused for one.
+    pub fn quotas(&self, used: impl Iterator<Item = (&'static str, f64)>, refused: usize) {
+        for (quota, share) in used {
+            self.quota_used.get_or_create(&OutcomeLabel { outcome: quota }).set(share);
+        }
+        self.over_quota.set(i64::try_from(refused).unwrap_or(i64::MAX));
     }
 
     pub fn connection_refused(&self) {

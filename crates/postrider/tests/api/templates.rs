@@ -239,9 +239,10 @@ async fn a_tenant_can_have_only_so_much() {
         assert_eq!(put(&admin, &format!("t{n}"), large.clone()).await.status, 200);
     }
     let refused = put(&admin, "t16", large.clone()).await;
-    assert_eq!(refused.status, 422);
-    let found = refused.body["errors"][0]["found"].as_str().unwrap();
-    assert!(found.starts_with("17 templates of 42"), "{found}");
+    assert_eq!(refused.status, 403);
+    let error = &refused.body["errors"][0];
+    assert_eq!(error["field"], "limits.template_bytes_max");
+    assert!(error["found"].as_str().unwrap().starts_with("42"), "{error}");
     assert_eq!(
         put(&admin, "t3", large.clone()).await.status,
         200,

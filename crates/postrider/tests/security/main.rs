@@ -2,7 +2,11 @@
 #![expect(clippy::unwrap_used, reason = "what a test cannot go on without ends it")]
 
 mod credentials;
+mod errors;
 mod fixture;
 mod keys;
 mod limits;
+mod network;
+mod page;
+mod quotas;
 mod templates;

@@ -45,7 +45,14 @@ spec:
       ports:
         - name: http
           containerPort: 8080
+        - name: metrics
+          containerPort: 9090
       env:
+        # TLS is the matter of the ingress. Only the monitoring should reach the port of the metrics.
+        - name: POSTRIDER_SERVER__ALLOW_PLAIN_HTTP
+          value: "true"
+        - name: POSTRIDER_SERVER__METRICS_LISTEN
+          value: 0.0.0.0:9090
         - name: POSTRIDER_STORE__URL
           value: {{ required "store.url must be set, e.g. postgres://postrider@database:5432/postrider" .root.Values.store.url | quote }}
         {{- with .root.Values.store.passwordSecret }}

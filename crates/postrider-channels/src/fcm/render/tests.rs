@@ -101,6 +101,16 @@ fn a_message_of_its_own_wins_but_lives_no_longer_than_what_is_left() {
     let own = r#"{"fcm":{"message":{"data":{"k":"v"},"android":{"ttl":"9999s","priority":"HIGH","collapse_key":"mine"}}}}"#;
     let android = sent(own, &attempt(60, Class::default()), NOW)["android"].take();
     assert_eq!(android, json!({"ttl": "60s", "priority": "HIGH", "collapse_key": "mine"}));
+    let own = r#"{"fcm":{"message":{"apns":{"headers":{"APNS-Expiration":"9999999999"}},
+                  "webpush":{"headers":{"ttl":"9999"}}}}}"#;
+    let message = sent(own, &attempt(60, Class::default()), NOW);
+    assert_eq!(message["webpush"]["headers"]["TTL"], "60", "{message}");
+    assert_eq!(message["webpush"]["headers"].get("ttl"), None);
+    let end = (NOW.0 / 1_000 + 60).to_string();
+    assert_eq!(message["apns"]["headers"]["apns-expiration"], end, "{message}");
+    let short = r#"{"fcm":{"message":{"webpush":{"headers":{"TTL":"5"}}}}}"#;
+    let message = sent(short, &attempt(60, Class::default()), NOW);
+    assert_eq!(message["webpush"]["headers"]["TTL"], "5", "{message}");
     let short = r#"{"fcm":{"message":{"android":{"ttl":"3.5s"}}}}"#;
     assert_eq!(sent(short, &attempt(60, Class::default()), NOW)["android"]["ttl"], "3s");
 }

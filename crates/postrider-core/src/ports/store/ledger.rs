@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use super::{PruneProgress, Retention, StoreHealth, StoreResult};
+use super::{PruneProgress, Retention, StoreHealth, StoreResult, TenantHoldings};
 use crate::model::channel::ChannelKind;
 use crate::model::delivery::{DeadReason, Delivery, State};
 use crate::model::id::{DeliveryId, MessageId};
@@ -155,6 +155,10 @@ pub trait Ledger: Send + Sync {
     ) -> StoreResult<Option<CancelResult>>;
 
     async fn counts(&self, tenant: Option<&TenantId>) -> StoreResult<Counts>;
+
+    /// What each tenant keeps, by name; a tenant that keeps nothing may be missing. Reads much: a chore asks for it,
+    /// never a call.
+    async fn holdings(&self) -> StoreResult<Vec<TenantHoldings>>;
 
     /// The deepest lanes first, at most `limit`.
     async fn lanes(&self, tenant: Option<&TenantId>, limit: usize) -> StoreResult<Vec<LaneDepth>>;

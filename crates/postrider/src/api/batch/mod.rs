@@ -53,6 +53,8 @@ pub(crate) async fn batch(
         return Err(Problem::field("Idempotency-Key", "a header of the whole batch", allowed));
     }
     app.signing.ensure(&access.tenant).await?;
+    let traceparent = request.headers().get("traceparent").and_then(|value| value.to_str().ok());
+    let traceparent = traceparent.map(str::to_owned);
     let (results, stream) = results::channel(app.config().server.batch_results_bytes_max);
     let run = BatchRun {
         idle: Duration::from_secs(app.config().server.batch_idle_timeout_s),
@@ -61,6 +63,7 @@ pub(crate) async fn batch(
         splitter: Splitter::new(app.config().server.body_bytes_max),
         app,
         tenant: access.tenant,
+        traceparent,
         results,
         queue: LineQueue::default(),
         groups: FuturesOrdered::new(),
@@ -79,6 +82,8 @@ struct BatchRun {
     /// Its place is held until the batch ends.
     _caller: Caller,
     splitter: Splitter,
+    /// The trace of the caller, which all its messages belong to.
+    traceparent: Option<String>,
     results: ResultsSender,
     queue: LineQueue,
     groups: FuturesOrdered<BoxFuture<'static, Bytes>>,
@@ -159,7 +164,8 @@ impl BatchRun {
         let lines = self.queue.take_group();
         let first = self.next_index;
         self.next_index += lines.len() as u64;
-        let group = admit(self.app.clone(), self.tenant.clone(), first, lines);
+        let (app, tenant) = (self.app.clone(), self.tenant.clone());
+        let group = admit(app, tenant, self.traceparent.clone(), first, lines);
         self.groups.push_back(Box::pin(group));
     }
 
@@ -175,12 +181,19 @@ impl BatchRun {
 }
 
 /// Accepts a group and writes its results.
-async fn admit(app: SharedState, tenant: TenantId, first: u64, group: Vec<BatchLine>) -> Bytes {
+async fn admit(
+    app: SharedState,
+    tenant: TenantId,
+    traceparent: Option<String>,
+    first: u64,
+    group: Vec<BatchLine>,
+) -> Bytes {
     let limit = app.config().server.body_bytes_max;
     let too_long: Vec<bool> = group.iter().map(|line| matches!(line, BatchLine::TooLong)).collect();
     let submissions = group.into_iter().filter_map(|line| match line {
         BatchLine::Text(body) => {
-            Some(Submission { body, idempotency_key: None, traceparent: None })
+            let traceparent = traceparent.clone();
+            Some(Submission { body, idempotency_key: None, traceparent })
         }
         BatchLine::TooLong => None,
     });

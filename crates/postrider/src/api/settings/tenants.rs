@@ -7,6 +7,7 @@ use crate::api::auth::parse_tenant;
 use crate::api::overview::{CapacityBody, capacity_body};
 use crate::api::prelude::*;
 use crate::live::{SettingKind, SettingView};
+use crate::quotas::{self, QuotaUse};
 
 /// A tenant with its settings, its capacity and its pause.
 #[derive(Debug, Serialize, ToSchema)]
@@ -15,9 +16,21 @@ pub(crate) struct TenantBody {
     pub setting: SettingBody,
     /// How much is pending, and how much may be.
     pub capacity: CapacityBody,
+    /// How much it keeps of what stays, and how much it may.
+    pub quotas: Vec<QuotaBody>,
     /// Absent while it is not paused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub paused: Option<PauseBody>,
+}
+
+/// One quota of a tenant. What is in the store was counted some seconds ago.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct QuotaBody {
+    /// The setting of `[limits]`, such as `addresses_max`.
+    pub quota: &'static str,
+    pub used: u64,
+    /// 0 for no limit.
+    pub allowed: u64,
 }
 
 /// Who paused it, and when.
@@ -127,5 +140,10 @@ async fn body(app: &SharedState, tenant: &TenantId) -> TenantBody {
     let paused = app.lanes.paused_tenants().into_iter().find(|(paused, _)| paused == tenant);
     let paused =
         paused.map(|(_, order)| PauseBody { by: order.by.to_string(), at: order.at.into() });
-    TenantBody { setting, capacity: capacity_body(app, Some(tenant)), paused }
+    let quota = |each: QuotaUse| {
+        let QuotaUse { setting, used, max } = each;
+        QuotaBody { quota: setting, used, allowed: max }
+    };
+    let quotas = quotas::uses(app, tenant).into_iter().map(quota).collect();
+    TenantBody { setting, capacity: capacity_body(app, Some(tenant)), quotas, paused }
 }

@@ -8,7 +8,7 @@ use postrider_dispatch::template::{TemplateSource, check_name};
 use super::auth::TemplateAccess;
 use super::prelude::*;
 use super::schema::TemplateRequest;
-use crate::live::{TemplateEntry, TemplateError};
+use crate::live::{TemplateEntry, TemplateError, TemplateLimits};
 
 pub(super) use preview::{__path_preview, __path_preview_unsaved, preview, preview_unsaved};
 
@@ -114,6 +114,7 @@ impl From<TemplateError> for Problem {
     fn from(error: TemplateError) -> Self {
         match error {
             TemplateError::Unusable(errors) => unusable(errors),
+            TemplateError::Full(excess) => excess.into(),
             TemplateError::Store(error) => error.into(),
         }
     }
@@ -161,7 +162,7 @@ pub(crate) async fn set(
 ) -> ApiResult<Json<TemplateBody>> {
     check_name(&name).map_err(|error| unusable(vec![error]))?;
     let new = (source, key_name(&access.caller), app.clock.now());
-    app.templates.set(access.view.as_ref(), &name, Some(new)).await?;
+    app.templates.set(access.view.as_ref(), &name, Some(new), limits(&app, &access)).await?;
     audit(&access.caller, "template.set", &name, 1);
     Ok(Json(find(&app, access.view.as_ref(), &name)?.into()))
 }
@@ -175,12 +176,20 @@ pub(crate) async fn unset(
     access: TemplateAccess,
     Path(name): Path<String>,
 ) -> ApiResult<StatusCode> {
-    if !app.templates.set(access.view.as_ref(), &name, None).await? {
+    if !app.templates.set(access.view.as_ref(), &name, None, limits(&app, &access)).await? {
         let what = "template that this tenant set by API under the name";
         return Err(Problem::not_found(what, shortened(&name)));
     }
     audit(&access.caller, "template.delete", &name, 1);
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// The limits of the owner of a template; those of all tenants for templates of the server.
+fn limits(app: &SharedState, access: &TemplateAccess) -> TemplateLimits {
+    let config = app.config();
+    let limits =
+        config.limits.of(access.view.as_ref().and_then(|own| config.tenants.get(own.as_str())));
+    TemplateLimits { count_max: limits.templates_max, bytes_max: limits.template_bytes_max }
 }
 
 fn find(app: &SharedState, tenant: Option<&TenantId>, name: &str) -> ApiResult<TemplateEntry> {

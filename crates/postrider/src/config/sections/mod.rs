@@ -1,6 +1,7 @@
 //! The sections of `postrider.toml`: every setting with its default and its meaning.
 
 mod policy;
+mod quotas;
 mod retention;
 mod strikes;
 
@@ -22,6 +23,7 @@ use crate::keys::is_random;
 pub use policy::{
     BreakerSection, CapacitySection, DispatchSection, RetryBudgetSection, TenantSection,
 };
+pub use quotas::QuotaSection;
 pub use retention::RetentionSection;
 pub use strikes::StrikesSection;
 
@@ -36,6 +38,7 @@ pub(super) fn all() -> Vec<SectionInfo> {
         RetryBudgetSection::INFO,
         StrikesSection::INFO,
         CapacitySection::INFO,
+        QuotaSection::INFO,
         RetentionSection::INFO,
         LogSection::INFO,
     ]);
@@ -70,17 +73,17 @@ section! {
         /// A connection is closed if its caller reads nothing of an answer for this long.
         write_timeout_s: u64 = 30,
         /// Requests per second of one key; 0 for no limit. More get 429.
-        key_requests_per_s: f64 = 0.0,
+        key_requests_per_s: f64 = 20_000.0,
         /// How many of them may come at once.
-        key_requests_burst: u32 = 100,
+        key_requests_burst: u32 = 20_000,
         /// Calls of one key that are answered at the same time; 0 for no limit. More get 429.
         key_calls_max: usize = 1024,
         /// Event streams of one key. More get 429.
         key_event_streams_max: usize = 20,
         /// Requests per second of one address; 0 for no limit. More get 429. Trusted proxies have no limit.
-        address_requests_per_s: f64 = 0.0,
+        address_requests_per_s: f64 = 20_000.0,
         /// How many of them may come at once.
-        address_requests_burst: u32 = 100,
+        address_requests_burst: u32 = 20_000,
         /// "all"; "api": accept and show, but send nothing; or "worker": send and show, but accept nothing. A
         /// store in PostgreSQL or Redis has several servers with any of these.
         role: ServerRole = ServerRole::All,
@@ -93,8 +96,26 @@ section! {
         /// Networks of proxies in front of this server, such as ["127.0.0.1", "10.0.0.0/8"]. Their X-Forwarded-For
         /// says who called; nobody else's does.
         trusted_proxies: Vec<IpNetwork> = Vec::new(),
-        /// Serve /metrics without a key. It names the providers' hosts.
-        metrics_public: bool = true,
+        /// A certificate with its chain, in PEM. With tls_key, the API speaks TLS. Both files are read anew when they
+        /// change.
+        tls_cert: Option<PathBuf> = None,
+        /// The private key of tls_cert, in PEM.
+        tls_key: Option<PathBuf> = None,
+        /// Certificate authorities, in PEM. Only callers with a certificate of one of them are served.
+        tls_client_ca: Option<PathBuf> = None,
+        /// Speak HTTP without TLS on an address that other machines reach. For a server behind a proxy that speaks
+        /// TLS, in a network where nobody listens.
+        allow_plain_http: bool = false,
+        /// An address of its own for /metrics, /healthz and /readyz, without a key and without TLS. They name the
+        /// providers' hosts, so only the monitoring should reach it.
+        metrics_listen: Option<SocketAddr> = None,
+        /// Serve /metrics also on the API's address without a key. Else a key for all tenants with the scope read is
+        /// needed there.
+        metrics_public: bool = false,
+        /// How long a one-time code for the status page works.
+        sign_in_code_s: u64 = 600,
+        /// How long a status page stays signed in that was opened with a code.
+        session_s: u64 = 43_200,
     }
 }
 
@@ -213,6 +234,9 @@ impl ServerSection {
         let per_address = self.connections_per_address;
         check(per_address > 0, "server.connections_per_address", per_address, "at least 1")?;
         check_range("server.connection_age_s", self.connection_age_s, 10..=10_000_000)?;
+        check_range("server.sign_in_code_s", self.sign_in_code_s, 1..=86_400)?;
+        check_range("server.session_s", self.session_s, 1..=31_536_000)?;
+        self.validate_tls()?;
         for (field, rate) in [
             ("server.key_requests_per_s", self.key_requests_per_s),
             ("server.address_requests_per_s", self.address_requests_per_s),
@@ -224,6 +248,34 @@ impl ServerSection {
 }
 
 impl ServerSection {
+    /// Whether the API speaks TLS.
+    pub fn has_tls(&self) -> bool {
+        self.tls_cert.is_some()
+    }
+
+    fn validate_tls(&self) -> Result<(), ConfigError> {
+        let given = |file: &Option<PathBuf>| if file.is_some() { "a file" } else { "nothing" };
+        check(
+            self.tls_cert.is_some() == self.tls_key.is_some(),
+            "server.tls_key",
+            given(&self.tls_key),
+            "both server.tls_cert and server.tls_key, or none of them",
+        )?;
+        check(
+            self.tls_client_ca.is_none() || self.has_tls(),
+            "server.tls_client_ca",
+            given(&self.tls_client_ca),
+            "only with server.tls_cert and server.tls_key",
+        )?;
+        check(
+            self.has_tls() || self.allow_plain_http || self.listen.ip().is_loopback(),
+            "server.listen",
+            self.listen,
+            "a loopback address such as 127.0.0.1:8080, or TLS (server.tls_cert and server.tls_key); behind a proxy \
+             that speaks TLS, server.allow_plain_http = true",
+        )
+    }
+
     pub(super) fn validate_role(&self, store: &StoreSection) -> Result<(), ConfigError> {
         check(
             self.role != ServerRole::Worker || store.is_shared(),

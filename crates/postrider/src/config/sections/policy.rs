@@ -29,6 +29,12 @@ section! {
         concurrency: usize = 4096,
         /// On shutdown, attempts have this long to finish; then they are left to the next start.
         drain_s: u64 = 25,
+        /// How long idempotency keys are remembered, at least until their message expires.
+        dedup_window_s: u64 = 86_400,
+        /// Work that waits for a person, such as for a refused credential, is tried again after this time.
+        park_s: u64 = 300,
+        /// A delivery that was in flight at so many crashes of the server in a row becomes a dead letter (poison).
+        crashes_max: u32 = 3,
     }
 }
 
@@ -73,7 +79,10 @@ impl DispatchSection {
         check(self.lease_s >= 1, "dispatch.lease_s", self.lease_s, "at least 1")?;
         check_range("dispatch.settle_linger_ms", self.settle_linger_ms, 0..=1000)?;
         check(self.settle_batch > 0, "dispatch.settle_batch", self.settle_batch, "at least 1")?;
-        check(self.concurrency > 0, "dispatch.concurrency", self.concurrency, "at least 1")
+        check(self.concurrency > 0, "dispatch.concurrency", self.concurrency, "at least 1")?;
+        check_range("dispatch.dedup_window_s", self.dedup_window_s, 1..=31_536_000)?;
+        check_range("dispatch.park_s", self.park_s, 1..=86_400)?;
+        check_range("dispatch.crashes_max", self.crashes_max, 1..=100)
     }
 }
 
@@ -189,6 +198,29 @@ pub struct TenantSection {
     /// One of store.regions: only workers there send for it; all workers if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub region: Option<String>,
+    // The same as in [limits], which counts where they are absent; 0 for no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub addresses_max: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub templates_max: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub template_bytes_max: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dead_letters_max: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dead_letter_bytes_max: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lanes_max: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub strikes_max: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gone_marks_max: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keys_max: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vapid_keys_max: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub webhook_secrets_max: Option<u64>,
 }
 
 impl Default for TenantSection {
@@ -202,6 +234,17 @@ impl Default for TenantSection {
             retention_days: None,
             dead_letter_days: None,
             region: None,
+            addresses_max: None,
+            templates_max: None,
+            template_bytes_max: None,
+            dead_letters_max: None,
+            dead_letter_bytes_max: None,
+            lanes_max: None,
+            strikes_max: None,
+            gone_marks_max: None,
+            keys_max: None,
+            vapid_keys_max: None,
+            webhook_secrets_max: None,
         }
     }
 }

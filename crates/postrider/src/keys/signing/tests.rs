@@ -4,6 +4,7 @@ use super::*;
 use postrider_core::ports::store::Documents as _;
 use postrider_store::{ManualClock, MemoryStore};
 
+const MANY: RotationLimits = RotationLimits { keys_max: 0, per_minute: 1_000 };
 const DAY: Duration = Duration::from_secs(86_400);
 
 async fn keys(
@@ -24,7 +25,7 @@ fn fixture() -> (Arc<MemoryStore>, Arc<ManualClock>, TenantId) {
 async fn a_replaced_webhook_secret_signs_for_one_more_day() {
     let (store, clock, tenant) = fixture();
     let keys = keys(&store, &clock, None).await;
-    keys.rotate(&tenant, SigningKind::Webhook).await.unwrap();
+    keys.rotate(&tenant, SigningKind::Webhook, &MANY).await.unwrap();
     assert_eq!(keys.secrets(&tenant).len(), 2);
     clock.advance(DAY);
     assert_eq!(keys.secrets(&tenant).len(), 1);
@@ -36,7 +37,7 @@ async fn a_replaced_vapid_key_stays_usable_for_its_subscriptions() {
     let (store, clock, tenant) = fixture();
     let keys = keys(&store, &clock, None).await;
     let old = keys.active_vapid(&tenant).unwrap();
-    keys.rotate(&tenant, SigningKind::Vapid).await.unwrap();
+    keys.rotate(&tenant, SigningKind::Vapid, &MANY).await.unwrap();
     clock.advance(DAY * 400);
     assert_ne!(keys.active_vapid(&tenant), Some(old));
     assert_eq!(keys.key(&tenant, Some(old)).unwrap().id(), old);
@@ -84,8 +85,8 @@ async fn two_nodes_that_need_the_first_key_at_the_same_time_get_the_same_one() {
     };
     assert_eq!(lists(&first), lists(&second));
     // A rotation keeps what another node rotated.
-    first.rotate(&tenant, SigningKind::Webhook).await.unwrap();
-    second.rotate(&tenant, SigningKind::Webhook).await.unwrap();
+    first.rotate(&tenant, SigningKind::Webhook, &MANY).await.unwrap();
+    second.rotate(&tenant, SigningKind::Webhook, &MANY).await.unwrap();
     assert_eq!(second.secrets(&tenant).len(), 3);
     let active = second.list(&tenant, SigningKind::Webhook).iter().filter(|k| k.active).count();
     assert_eq!(active, 1);
@@ -116,8 +117,8 @@ async fn the_first_keys_of_a_tenant_are_cached_as_a_restart_reads_them() {
         kinds.map(|kind| format!("{:?}", keys.list(&tenant, kind)))
     };
     assert_eq!(lists(&first), lists(&keys(&store, &clock, None).await));
-    first.rotate(&tenant, SigningKind::Vapid).await.unwrap();
-    first.rotate(&tenant, SigningKind::Webhook).await.unwrap();
+    first.rotate(&tenant, SigningKind::Vapid, &MANY).await.unwrap();
+    first.rotate(&tenant, SigningKind::Webhook, &MANY).await.unwrap();
     assert_eq!(first.list(&tenant, SigningKind::Vapid).len(), 2);
     assert_eq!(first.secrets(&tenant).len(), 2);
     assert_eq!(lists(&first), lists(&keys(&store, &clock, None).await));

@@ -1,0 +1,163 @@
+//! Quotas: a tenant fills what stays, and others notice nothing.
+
+use std::time::Instant;
+
+use postrider_testkit::process::{LOCAL_TARGETS, free_port};
+use serde_json::{Value, json};
+
+use crate::fixture::{AttackAnswer, Attacker, PATIENCE, message, server};
+
+fn webhook(url: &str) -> Value {
+    json!({"channel": "webhook", "url": url})
+}
+
+/// Checks that an answer names a quota, what was found and what is allowed.
+fn assert_names(answer: &AttackAnswer, quota: &str, allowed: u64) {
+    assert_eq!(answer.status, 403, "{}", answer.body);
+    let problem = answer.json();
+    assert_eq!(problem["type"], "urn:postrider:problem:quota_exceeded", "{problem}");
+    assert_eq!(problem["errors"][0]["field"], quota, "{problem}");
+    assert_eq!(problem["errors"][0]["allowed"], format!("at most {allowed}"), "{problem}");
+    assert!(problem["detail"].as_str().unwrap().contains("raise the limit"), "{problem}");
+}
+
+/// Sends until a message is refused because of a quota.
+async fn send_until_refused(tenant: &Attacker, message: impl Fn(usize) -> Value) -> AttackAnswer {
+    let started = Instant::now();
+    for number in 0.. {
+        let answer = tenant.post("/v1/messages", &message(number)).await;
+        if answer.status != 202 {
+            return answer;
+        }
+        assert!(started.elapsed() < PATIENCE, "{number} messages were accepted");
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    unreachable!("the loop has no end")
+}
+
+#[tokio::test]
+async fn a_tenant_cannot_register_addresses_without_end() {
+    let server = server("[limits]\naddresses_max = 5\n[tenants.big]\naddresses_max = 6\n");
+    let admin = Attacker::admin(&server);
+    for (name, allowed) in [("acme", 5), ("big", 6)] {
+        let tenant = admin.scoped("tenant", name).await;
+        let put = |n: u64| webhook(&format!("https://example.com/{n}"));
+        for n in 0..allowed {
+            assert_eq!(tenant.post("/v1/addresses", &put(n)).await.status, 201);
+        }
+        let refused = tenant.post("/v1/addresses", &put(99)).await;
+        assert_names(&refused, "limits.addresses_max", allowed);
+        // What is known can be registered again, and deleting makes room.
+        let known = tenant.post("/v1/addresses", &put(0)).await;
+        assert_eq!(known.status, 200, "{}", known.body);
+        let id = known.json()["id"].as_str().unwrap().to_owned();
+        assert_eq!(tenant.call("DELETE", &format!("/v1/addresses/{id}"), "").await.status, 204);
+        assert_eq!(tenant.post("/v1/addresses", &put(99)).await.status, 201);
+    }
+    let shown = admin.get("/v1/tenants/acme").await.json();
+    let quota = shown["quotas"].as_array().unwrap().iter().find(|q| q["quota"] == "addresses_max");
+    assert_eq!(quota.unwrap()["allowed"], 5, "{shown}");
+}
+
+#[tokio::test]
+async fn dead_letters_of_one_tenant_end_its_own_messages_only() {
+    let nobody = free_port().unwrap();
+    let server = server(&format!("{LOCAL_TARGETS}[limits]\ndead_letters_max = 3\n"));
+    let admin = Attacker::admin(&server);
+    let (greedy, other) =
+        (admin.scoped("tenant", "greedy").await, admin.scoped("tenant", "other").await);
+    let failing = |_| {
+        json!({
+            "to": {"address": webhook(&format!("http://{nobody}/"))},
+            "content": {"title": "x"}, "retry": {"retries": 0},
+        })
+    };
+    let refused = send_until_refused(&greedy, failing).await;
+    assert_names(&refused, "limits.dead_letters_max", 3);
+    assert_eq!(other.post("/v1/messages", &message()).await.status, 202);
+    let metrics = admin.get("/metrics").await.body;
+    assert!(metrics.contains("postrider_tenants_over_quota 1"), "{metrics}");
+    // Discarding makes room.
+    let started = Instant::now();
+    while greedy.post("/v1/messages", &message()).await.status != 202 {
+        // What was accepted before goes on failing.
+        let discarded = greedy.post("/v1/dead-letters/discard", &json!({"filter": {}})).await;
+        assert_eq!(discarded.status, 200, "{}", discarded.body);
+        assert!(started.elapsed() < PATIENCE, "there is still no room");
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+}
+
+#[tokio::test]
+async fn dead_letters_are_bounded_by_their_bytes() {
+    let nobody = free_port().unwrap();
+    let config = format!("{LOCAL_TARGETS}[limits]\ndead_letter_bytes_max = 300000\n");
+    let server = server(&config);
+    let greedy = Attacker::admin(&server).scoped("tenant", "greedy").await;
+    let failing = |_| {
+        json!({
+            "to": {"address": webhook(&format!("http://{nobody}/"))},
+            "content": {"title": "x".repeat(100_000)}, "retry": {"retries": 0},
+        })
+    };
+    let refused = send_until_refused(&greedy, failing).await;
+    assert_names(&refused, "limits.dead_letter_bytes_max", 300_000);
+}
+
+#[tokio::test]
+async fn a_tenant_has_a_bounded_number_of_lanes() {
+    let server = server("[limits]\nlanes_max = 3\n");
+    let greedy = Attacker::admin(&server).scoped("tenant", "greedy").await;
+    let to_host = |number: usize| {
+        let mut message = message();
+        message["to"]["address"] = webhook(&format!("https://host-{number}.example.com/"));
+        message
+    };
+    let refused = send_until_refused(&greedy, to_host).await;
+    assert_names(&refused, "limits.lanes_max", 3);
+    let known = greedy.post("/v1/messages", &to_host(0)).await;
+    assert_eq!(known.status, 202, "a lane that is there takes more: {}", known.body);
+}
+
+#[tokio::test]
+async fn keys_templates_and_rotations_are_bounded() {
+    let config = "[limits]\nkeys_max = 3\ntemplates_max = 2\nrotations_per_minute = 2\n";
+    let server = server(config);
+    let admin = Attacker::admin(&server);
+    let owner = admin.scoped("admin", "acme").await;
+    let mut made = Vec::new();
+    for _ in 0..2 {
+        made.push(owner.scoped("send", "acme").await);
+    }
+    let body = json!({"name": "more", "scope": "send"});
+    assert_names(&owner.post("/v1/keys", &body).await, "limits.keys_max", 3);
+    // A revoked key makes room.
+    let path = format!("/v1/keys/{}", made[0].key_id());
+    assert_eq!(owner.call("DELETE", &path, "").await.status, 204);
+    assert_eq!(owner.post("/v1/keys", &body).await.status, 201);
+    assert_eq!(admin.scoped("send", "other").await.get("/v1/vapid").await.status, 200);
+    let template = json!({"locales": {"en": {"title": "Hello"}}}).to_string();
+    for n in 0..2 {
+        let set = owner.call("PUT", &format!("/v1/templates/t{n}"), &template).await;
+        assert_eq!(set.status, 200, "{}", set.body);
+    }
+    let more = owner.call("PUT", "/v1/templates/t9", &template).await;
+    assert_names(&more, "limits.templates_max", 2);
+    for path in ["/v1/vapid/rotate", "/v1/webhook-secrets/rotate"] {
+        let mut statuses = Vec::new();
+        for _ in 0..4 {
+            statuses.push(owner.call("POST", path, "").await.status);
+        }
+        assert_eq!(statuses[0], 200);
+        assert_eq!(statuses[3], 429, "{statuses:?}");
+    }
+}
+
+#[tokio::test]
+async fn vapid_keys_are_bounded() {
+    let server = server("[limits]\nvapid_keys_max = 2\n");
+    let owner = Attacker::admin(&server).scoped("manage", "acme").await;
+    assert_eq!(owner.call("POST", "/v1/vapid/rotate", "").await.status, 200);
+    let refused = owner.call("POST", "/v1/vapid/rotate", "").await;
+    assert_names(&refused, "limits.vapid_keys_max", 2);
+}
