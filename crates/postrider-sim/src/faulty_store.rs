@@ -8,10 +8,11 @@ use async_trait::async_trait;
 use postrider_core::policy::limiter::Rate;
 use postrider_core::policy::rate_slice::RateSlice;
 use postrider_core::ports::store::{
-    Admission, CancelResult, Consumer, Counts, DedupKey, DeliveryFilter, Document, DocumentChanges,
-    DocumentVersion, Documents, HeldDeliveries, Intake, LaneDepth, Ledger, Load, MessageView,
-    NewAddress, NewMessage, Page, PruneProgress, PutResult, Registry, Replay, Retention, Selection,
-    Shares, Store, StoreResult, StrikeFilter, StruckAddress, TenantHoldings,
+    Admission, AuditFilter, AuditLog, AuditRecord, CancelResult, Consumer, Counts, DedupKey,
+    DeliveryFilter, Document, DocumentChanges, DocumentVersion, Documents, HeldDeliveries, Intake,
+    LaneDepth, Ledger, Load, MessageView, NewAddress, NewMessage, Page, PruneProgress, PutResult,
+    Registry, Replay, Retention, Selection, Shares, Store, StoreResult, StrikeFilter,
+    StruckAddress, TenantHoldings,
 };
 use postrider_core::{
     Address, AddressHash, AddressId, Clock, Delivery, DeliveryId, KeyId, LaneId, LaneKey,
@@ -63,6 +64,21 @@ impl Store for FaultyStore {
 
     async fn close(&self) {
         self.ask(self.inner.close());
+    }
+}
+
+#[async_trait]
+impl AuditLog for FaultyStore {
+    async fn append_audit(&self, records: Vec<AuditRecord>) -> StoreResult<bool> {
+        self.ask(self.inner.append_audit(records))
+    }
+
+    async fn audit_records(&self, filter: AuditFilter) -> StoreResult<Vec<AuditRecord>> {
+        self.ask(self.inner.audit_records(filter))
+    }
+
+    async fn prune_audit(&self, upto: u64) -> StoreResult<u64> {
+        self.ask(self.inner.prune_audit(upto))
     }
 }
 

@@ -10,7 +10,9 @@ pub mod migrate;
 pub mod postgres;
 #[cfg(feature = "redis")]
 pub mod redis;
+pub mod sealed;
 
+mod audit_pages;
 mod documents;
 mod holder;
 mod holdings;
@@ -30,3 +32,4 @@ pub use memory::MemoryStore;
 pub use postgres::{PostgresOptions, PostgresStore};
 #[cfg(feature = "redis")]
 pub use redis::{RedisOptions, RedisStore};
+pub use sealed::SealedStore;

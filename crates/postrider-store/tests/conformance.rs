@@ -81,6 +81,43 @@ mod embedded {
     postrider_store::promises!(Embedded::new(StoreOptions::default()));
 }
 
+/// Encrypted, around the embedded store.
+mod sealed {
+    use super::*;
+    use postrider_store::SealedStore;
+    use postrider_store::sealed::MasterKey;
+
+    const KEY: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
+
+    struct Sealed(Embedded);
+
+    async fn sealed(inner: Arc<dyn Store>) -> Arc<dyn Store> {
+        let masters = vec![MasterKey::parse(KEY).unwrap()];
+        Arc::new(SealedStore::open(inner, masters).await.unwrap())
+    }
+
+    #[async_trait]
+    impl StoreFactory for Sealed {
+        async fn open(&self, clock: Arc<ManualClock>) -> Arc<dyn Store> {
+            sealed(self.0.open(clock).await).await
+        }
+
+        async fn reopen(
+            &self,
+            store: Arc<dyn Store>,
+            clock: Arc<ManualClock>,
+        ) -> Option<Arc<dyn Store>> {
+            Some(sealed(self.0.reopen(store, clock).await?).await)
+        }
+
+        fn keeps_sizes(&self) -> bool {
+            false
+        }
+    }
+
+    postrider_store::promises!(Sealed(Embedded::new(StoreOptions::default())));
+}
+
 /// With so little memory that everything is read again and again.
 mod embedded_small {
     use super::*;

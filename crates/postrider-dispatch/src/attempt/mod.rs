@@ -20,7 +20,7 @@ use postrider_core::policy::decide::{
 };
 use postrider_core::policy::ttl;
 use postrider_core::ports::store::{AddressLearning, Halt, LeasedDelivery};
-use postrider_core::{Channel, ChannelTraits, Class, LaneKey, TimeBounds, Timestamp};
+use postrider_core::{Channel, ChannelTraits, Class, DeadReason, LaneKey, TimeBounds, Timestamp};
 use tokio::task::JoinSet;
 
 use crate::context::DispatchContext;
@@ -124,6 +124,7 @@ impl LaneWork {
         match leased.halt {
             Some(Halt::AddressGone) => return Some(Decision::AddressGone),
             Some(Halt::Cancelled) => return Some(Decision::Cancel),
+            Some(Halt::Unreadable) => return Some(Decision::DeadLetter(DeadReason::Poison)),
             None => {}
         }
         // What may have been sent is judged as such, whatever the time is.

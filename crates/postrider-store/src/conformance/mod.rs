@@ -5,6 +5,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a suite fails by panicking")]
 
+mod audit;
 mod consumers;
 mod crashes;
 mod dedup;
@@ -28,6 +29,7 @@ use postrider_core::ports::store::Store;
 
 use crate::ManualClock;
 
+pub use audit::*;
 pub use consumers::*;
 pub use crashes::*;
 pub use dedup::*;
@@ -56,6 +58,11 @@ pub trait StoreFactory: Send + Sync {
         store: Arc<dyn Store>,
         clock: Arc<ManualClock>,
     ) -> Option<Arc<dyn Store>>;
+
+    /// Whether texts take as many bytes in the store as they have.
+    fn keeps_sizes(&self) -> bool {
+        true
+    }
 }
 
 /// Makes one test of each promise, on the stores of a factory.
@@ -187,6 +194,11 @@ macro_rules! promises {
             old_strikes_are_deleted
             strikes_survive_a_restart
             what_is_learned_about_a_target_is_stored_with_its_address
+            audit_entries_are_appended_in_one_order
+            only_one_of_many_writers_appends_a_number
+            audit_entries_are_shown_by_tenant_and_page
+            old_audit_entries_are_deleted_but_never_the_last
+            audit_entries_survive_a_restart
         }
     };
     (@each $factory:expr; $($name:ident)*) => {

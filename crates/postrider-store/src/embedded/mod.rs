@@ -4,6 +4,7 @@
 //! `sqlite3` can read what is on disk. Memory can be lost at any time: after a crash, everything that was
 //! not settled is due again.
 
+mod audit;
 pub mod backup;
 mod checkpoint;
 mod chores;

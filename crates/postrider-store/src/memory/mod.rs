@@ -1,6 +1,7 @@
 //! The reference model: ordered maps behind one mutex. A reader can see that it is right, and every other
 //! store must behave like it. Keeps nothing across a restart.
 
+mod audit;
 mod documents;
 mod held;
 mod holdings;

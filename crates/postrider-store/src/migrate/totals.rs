@@ -89,6 +89,7 @@ fn digest_of(record: &StoreRecord) -> StoreResult<(RecordKind, u128)> {
         StoreRecord::Message(message) => (RecordKind::Message, bytes(message)?),
         StoreRecord::Delivery(delivery) => (RecordKind::Delivery, bytes(delivery)?),
         StoreRecord::IdempotencyKey(key) => (RecordKind::IdempotencyKey, bytes(key)?),
+        StoreRecord::Audit(entry) => (RecordKind::Audit, bytes(entry)?),
     };
     let digest = digest::digest(&digest::SHA256, &bytes);
     let mut half = [0; 16];

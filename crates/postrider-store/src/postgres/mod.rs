@@ -2,6 +2,7 @@
 //! ([`crate::sharded`]); this folder has the statements.
 
 mod accept_batch;
+mod audit;
 mod documents;
 mod durability;
 mod failure;

@@ -8,7 +8,7 @@ use super::value::get;
 use crate::sharded::SHARDS;
 
 /// Each step leads from one layout to the next.
-const STEPS: &[&str] = &[include_str!("layout_1.sql")];
+const STEPS: &[&str] = &[include_str!("layout_1.sql"), include_str!("layout_2.sql")];
 
 pub(super) const LAYOUT: u32 = STEPS.len() as u32;
 

@@ -83,6 +83,7 @@ impl RedisShared {
             }
             StoreRecord::Delivery(delivery) => self.import_delivery(delivery).await,
             StoreRecord::IdempotencyKey(key) => self.import_key(key).await,
+            StoreRecord::Audit(entry) => self.import_audit(entry).await,
         }
     }
 

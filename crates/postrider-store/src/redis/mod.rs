@@ -3,6 +3,7 @@
 //! of a shard whole. This folder has the scripts and what is between shards.
 
 mod accept_plan;
+mod audit;
 mod changes;
 mod documents;
 mod durability;

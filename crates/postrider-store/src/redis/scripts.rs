@@ -46,4 +46,5 @@ scripts! {
     DOCUMENT "document.lua"
     DOCUMENT_PRUNE "document_prune.lua"
     DOCUMENTS "documents.lua"
+    AUDIT "audit.lua"
 }

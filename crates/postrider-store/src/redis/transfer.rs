@@ -311,6 +311,7 @@ impl StoreTransfer for RedisStore {
                 let records = lanes.into_iter().map(StoreRecord::Lane).collect();
                 Ok(RecordPage { records, next: None })
             }
+            RecordKind::Audit => crate::audit_pages::export(self, after, limit.max(1)).await,
             _ => Ok(self.shared.export(kind, after, limit.max(1), over_by).await?),
         }
     }

@@ -1,6 +1,7 @@
 //! The port that every store implements: small traits with batched calls and no engine's type in any
 //! signature. Signatures take durations, because each store has its own clock.
 
+mod audit;
 mod consumer;
 mod documents;
 mod health;
@@ -19,6 +20,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
+pub use audit::*;
 pub use consumer::*;
 pub use documents::*;
 pub use health::*;
@@ -77,7 +79,9 @@ pub type StoreResult<T> = Result<T, StoreError>;
 
 /// A whole store, as every node has it.
 #[async_trait]
-pub trait Store: Intake + Ledger + Registry + Documents + HeldDeliveries + Shares {
+pub trait Store:
+    Intake + Ledger + Registry + Documents + HeldDeliveries + Shares + AuditLog
+{
     /// The clock that all times of the store are of. Whoever compares with them uses this one.
     fn clock(&self) -> Arc<dyn Clock>;
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use serde::Serialize;
 
-use super::StoreResult;
+use super::{AuditRecord, StoreResult};
 use crate::model::address::{Address, AddressHash};
 use crate::model::delivery::{DeadReason, State};
 use crate::model::id::{AddressId, DeliveryId, MessageId};
@@ -29,6 +29,7 @@ pub enum RecordKind {
     Message,
     Delivery,
     IdempotencyKey,
+    Audit,
 }
 
 impl RecordKind {
@@ -41,6 +42,7 @@ impl RecordKind {
         Self::Message,
         Self::Delivery,
         Self::IdempotencyKey,
+        Self::Audit,
     ];
 
     pub fn name(self) -> &'static str {
@@ -53,6 +55,7 @@ impl RecordKind {
             Self::Message => "messages",
             Self::Delivery => "deliveries",
             Self::IdempotencyKey => "idempotency keys",
+            Self::Audit => "audit entries",
         }
     }
 }
@@ -75,6 +78,8 @@ pub enum StoreRecord {
     Message(Box<StoredMessageRecord>),
     Delivery(Box<StoredDeliveryRecord>),
     IdempotencyKey(IdempotencyRecord),
+    /// An entry of the audit log, with its number.
+    Audit(AuditRecord),
 }
 
 #[derive(Clone, PartialEq, Serialize)]

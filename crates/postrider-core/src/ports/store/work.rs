@@ -95,6 +95,8 @@ pub enum Halt {
     AddressGone,
     /// Its message was cancelled during an attempt whose result is not known.
     Cancelled,
+    /// Its content or its address cannot be decrypted.
+    Unreadable,
 }
 
 /// The right to attempt a delivery until the lease ends.

@@ -2,6 +2,7 @@
 //! a reader's.
 
 pub(crate) mod accept;
+pub(crate) mod audit;
 pub(crate) mod counts;
 pub(crate) mod dedup;
 pub(crate) mod discard;

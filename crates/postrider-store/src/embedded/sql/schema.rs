@@ -7,6 +7,7 @@ use std::time::Duration;
 use rusqlite::OpenFlags;
 use rusqlite::config::DbConfig;
 
+use super::audit::AUDIT;
 use super::documents_step::DOCUMENTS;
 use super::prelude::*;
 use super::statement::is_local;
@@ -24,6 +25,7 @@ pub(crate) const STEPS: &[LayoutStep] = &[
     DOCUMENTS,
     LayoutStep::tables(WAITING_LISTED_LATER),
     TAGS,
+    LayoutStep::tables(AUDIT),
 ];
 
 /// The layout that this version writes.

@@ -43,6 +43,7 @@ impl StoreTransfer for EmbeddedStore {
                     .read(move |conn, shared| export::by_number(conn, shared, kind, after, limit))
                     .await
             }
+            RecordKind::Audit => crate::audit_pages::export(self, after, limit).await,
             RecordKind::GoneMark | RecordKind::Strike => {
                 let after = export::address_key(after)?;
                 self.shared.read(move |conn, _| export::by_address(conn, kind, after, limit)).await

@@ -8,6 +8,7 @@ use postrider_core::model::id::order_key;
 use postrider_core::ports::store::*;
 use tokio_postgres::types::ToSql;
 
+use crate::postgres::audit::insert_audit;
 use crate::postgres::documents::NewDocument;
 use crate::postgres::failure::{PgFailure, PgResult};
 use crate::postgres::intake::delivery_range;
@@ -103,6 +104,7 @@ impl PgShared {
                 import_delivery(session, delivery, lane, effects).await
             }
             StoreRecord::IdempotencyKey(key) => import_key(session, key).await,
+            StoreRecord::Audit(entry) => insert_audit(session, std::slice::from_ref(entry)).await,
         }
     }
 }

@@ -290,6 +290,7 @@ impl StoreTransfer for PostgresStore {
                 Ok(shared.export_by_id(kind, &DELIVERIES, after, limit).await?)
             }
             RecordKind::IdempotencyKey => Ok(shared.export_keys(after, limit, over_by).await?),
+            RecordKind::Audit => crate::audit_pages::export(self, after, limit).await,
             RecordKind::GoneMark | RecordKind::Strike => {
                 Ok(shared.export_marks(kind, after, limit).await?)
             }
