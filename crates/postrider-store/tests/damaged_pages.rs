@@ -321,8 +321,8 @@ WITH RECURSIVE n (i) AS (SELECT 100 UNION ALL SELECT i + 1 FROM n WHERE i < 499)
   INSERT INTO api_key SELECT CAST(printf('api-key-%08d', i) AS BLOB), 'acme', 'ci', '\"read\"', zeroblob(32), 5, NULL
   FROM n;
 WITH RECURSIVE n (i) AS (SELECT 100 UNION ALL SELECT i + 1 FROM n WHERE i < 499)
-  INSERT INTO signing_key SELECT CAST(printf('signing-%08d', i) AS BLOB), 'tenant-' || i, 'webhook', zeroblob(64), 6, NULL
-  FROM n;
+  INSERT INTO signing_key
+  SELECT CAST(printf('signing-%08d', i) AS BLOB), 'tenant-' || i, 'webhook', zeroblob(64), 6, NULL FROM n;
 PRAGMA user_version = 6;
 ";
 
