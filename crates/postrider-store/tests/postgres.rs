@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod cut_proxy;
+mod pinned;
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -269,6 +270,13 @@ async fn a_document_of_one_node_is_known_by_the_others_within_a_second() {
     let changes = b.changes(since, Duration::from_secs(10)).await.unwrap();
     assert_eq!(changes.documents.len(), 1);
     assert!(began.elapsed() < Duration::from_millis(1_500), "{:?}", began.elapsed());
+}
+
+#[tokio::test]
+async fn pinned_work_is_left_to_the_workers_of_its_region() {
+    let clock = clock();
+    let store = PostgresStore::open_on(options(&SERVER, &schema()), clock.clone()).await.unwrap();
+    pinned::pinned_work_waits_for_a_worker_of_its_region(Arc::new(store), &clock).await;
 }
 
 #[tokio::test]

@@ -205,7 +205,7 @@ fn variables_of(container: &Value) -> BTreeMap<String, String> {
 fn a_chart_without_a_store_or_with_too_many_workers_is_refused() -> Result<()> {
     let missing = helm(&["template", "release"]).expect_err("no store").to_string();
     assert!(missing.contains("store.url must be set"), "{missing}");
-    let many = [&["template", "release"], VALUES.as_slice(), &["--set", "worker.replicas=65"]];
+    let many = [&["template", "release"], VALUES.as_slice(), &["--set", "worker.replicas=49"]];
     assert!(helm(&many.concat()).is_err(), "there are 64 shards");
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! Through which account a lane's next calls go, and which providers all workers share. An account is a provider of its own: it has its own places,
-//! limits and breakers, like the host of a webhook. Calls nobody.
+//! Through which account a lane's next calls go, and which providers all workers share. An account is a provider of
+//! its own: it has its own places, limits and breakers, like the host of a webhook. Calls nobody.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};

@@ -216,15 +216,16 @@ impl Store for PostgresStore {
     }
 
     async fn consumer(&self, node: &str) -> StoreResult<Arc<dyn Consumer>> {
-        self.consumer_in(node, None).await
+        self.consumer_in(node, None, 0).await
     }
 
     async fn consumer_in(
         &self,
         node: &str,
         region: Option<RegionNumber>,
+        regions: usize,
     ) -> StoreResult<Arc<dyn Consumer>> {
-        Ok(Arc::new(ShardConsumer::join(self.shared.clone(), node, region).await?))
+        Ok(Arc::new(ShardConsumer::join(self.shared.clone(), node, region, regions).await?))
     }
 
     async fn worker_regions(&self) -> StoreResult<Vec<RegionNumber>> {

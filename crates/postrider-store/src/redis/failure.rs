@@ -82,6 +82,10 @@ impl RedisFailure {
     pub(super) fn is_no_script(&self) -> bool {
         self.code() == Some("NOSCRIPT")
     }
+
+    pub(super) fn is_unknown_command(&self) -> bool {
+        matches!(self, Self::Server(error) if said(error).contains("unknown command"))
+    }
 }
 
 /// What helps, for errors that an operator can do something about.

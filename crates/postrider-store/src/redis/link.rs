@@ -55,6 +55,8 @@ pub(super) struct RedisLink {
     single: Mutex<Option<MultiplexedConnection>>,
     cluster: Mutex<Option<ClusterConnection>>,
     closed: AtomicBool,
+    /// The servers are older than 7.2.
+    lacks_waitaof: AtomicBool,
 }
 
 impl RedisLink {
@@ -73,6 +75,7 @@ impl RedisLink {
             single: Mutex::default(),
             cluster: Mutex::default(),
             closed: AtomicBool::new(false),
+            lacks_waitaof: AtomicBool::new(false),
         })
     }
 
@@ -130,29 +133,56 @@ impl RedisLink {
         Ok(done)
     }
 
+    /// Until the write is on the disks of so many replicas, or in their memory if the servers are older than 7.2.
     async fn wait_for_replicas(&self, key: &str) -> RedisResult<()> {
-        let mut wait = Cmd::new();
-        wait.arg("WAIT").arg(self.options.replicas).arg(REPLICAS_WITHIN_MS);
-        let reached = match self.is_cluster() {
-            false => self.send(&wait).await?,
-            true => {
-                let route = Route::with_key(key, SlotAddr::Master);
-                let to = RoutingInfo::SingleNode(SingleNodeRoutingInfo::SpecificNode(route));
-                let mut connection = self.cluster_connection().await?;
-                connection.route_command(wait, to).await?
+        let wanted = i64::from(self.options.replicas);
+        let (reached, where_) = match self.wait_for_disks(key).await? {
+            Some(reached) => (reached, "on disk"),
+            None => {
+                let mut wait = Cmd::new();
+                wait.arg("WAIT").arg(wanted).arg(REPLICAS_WITHIN_MS);
+                (super::pack::int(&self.send_to_master(wait, key).await?)?, "in memory")
             }
         };
-        let (reached, wanted) = (super::pack::int(&reached)?, i64::from(self.options.replicas));
         match reached >= wanted {
             true => Ok(()),
             // It is written on the master. A repeat finds it there, and waits again.
             false => Err(RedisFailure::Store(StoreError::Io {
                 what: format!(
-                    "Redis: {reached} of {wanted} replicas have the write (see replicas of the store's URL)"
+                    "Redis: {reached} of {wanted} replicas have the write {where_} (see replicas of the store's URL)"
                 ),
                 cause: None,
             })),
         }
+    }
+
+    /// How many replicas have the write on disk; `None` if the servers cannot tell.
+    async fn wait_for_disks(&self, key: &str) -> RedisResult<Option<i64>> {
+        // A master without an append-only file refuses the command.
+        if self.options.accepted.no_persistence || self.lacks_waitaof.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        let mut wait = Cmd::new();
+        wait.arg("WAITAOF").arg(1).arg(self.options.replicas).arg(REPLICAS_WITHIN_MS);
+        match self.send_to_master(wait, key).await {
+            Ok(answer) => replicas_on_disk(answer).map(Some),
+            Err(failure) if failure.is_unknown_command() => {
+                self.lacks_waitaof.store(true, Ordering::Relaxed);
+                Ok(None)
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// To the master that has this key.
+    async fn send_to_master(&self, cmd: Cmd, key: &str) -> RedisResult<Value> {
+        if !self.is_cluster() {
+            return self.send(&cmd).await;
+        }
+        let route = Route::with_key(key, SlotAddr::Master);
+        let to = RoutingInfo::SingleNode(SingleNodeRoutingInfo::SpecificNode(route));
+        let mut connection = self.cluster_connection().await?;
+        Ok(connection.route_command(cmd, to).await?.extract_error()?)
     }
 
     /// Runs a command with one key, or none.
@@ -340,6 +370,13 @@ impl RedisLink {
     }
 }
 
+/// The second number of an answer to `WAITAOF`; the first one is about the master.
+fn replicas_on_disk(answer: Value) -> RedisResult<i64> {
+    let numbers = super::pack::list(answer)?;
+    let replicas = numbers.get(1).ok_or_else(|| RedisFailure::damaged("the answer to WAITAOF"))?;
+    super::pack::int(replicas)
+}
+
 fn command(name: &str, script: &[u8], keys: &[String], arguments: &[&[u8]]) -> Cmd {
     let mut cmd = Cmd::new();
     cmd.arg(name).arg(script).arg(keys.len());
@@ -359,4 +396,16 @@ pub(super) fn words(words: &[&[u8]]) -> Cmd {
         cmd.arg(*word);
     }
     cmd
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_replicas_with_the_write_on_disk_are_counted() {
+        let answer = Value::Array(vec![Value::Int(1), Value::Int(2)]);
+        assert_eq!(replicas_on_disk(answer).ok(), Some(2));
+        assert!(replicas_on_disk(Value::Array(vec![Value::Int(1)])).is_err());
+    }
 }

@@ -84,6 +84,7 @@ impl<E: ShardEngine> ShardConsumer<E> {
         engine: Arc<E>,
         node: &str,
         region: Option<RegionNumber>,
+        regions: usize,
     ) -> StoreResult<Self> {
         let region = region.map(RegionNumber::place);
         let node = WorkerName { name: node, region }.to_string();
@@ -100,7 +101,7 @@ impl<E: ShardEngine> ShardConsumer<E> {
             engine,
             node: node.into(),
             region,
-            regions: AtomicUsize::new(region.map_or(0, |place| place + 1)),
+            regions: AtomicUsize::new(regions),
             number,
             state: Mutex::new(state),
             beating: tokio::sync::Mutex::default(),

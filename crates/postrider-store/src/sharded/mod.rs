@@ -65,8 +65,9 @@ pub(crate) fn region_of(shard: ShardId, regions: usize) -> Option<usize> {
     Some(place).filter(|place| *place < regions)
 }
 
-/// The shard of a new delivery. What is pinned to a region is in the shards of that region. The origin decides, so that everything about a host is known by one worker. Accounts
-/// and large push services are spread by address, so that all workers send to them.
+/// The shard of a new delivery. What is pinned to a region is in the shards of that region. The origin decides, so that
+/// everything about a host is known by one worker. Accounts and large push services are spread by address, so that all
+/// workers send to them.
 pub(crate) fn shard_of_new(delivery: &NewDelivery) -> ShardId {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     let mut add = |byte: u8| hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);

@@ -120,8 +120,14 @@ mod tests {
                     tenant = \"*\"\nnear = \"eu\"\n[accounts.b]\nchannel = \"ntfy\"\ntenant = \"*\"\n";
         let accounts = parse(text).unwrap().accounts;
         let is_far = |name: &str, own| accounts[name].config(name, own).is_far;
-        assert_eq!((is_far("a", Some("eu")), is_far("a", Some("us")), is_far("a", None)), (false, true, false));
-        assert!(is_far("b", Some("eu")) && !is_far("b", None), "one without a region comes after the near ones");
+        assert_eq!(
+            (is_far("a", Some("eu")), is_far("a", Some("us")), is_far("a", None)),
+            (false, true, false)
+        );
+        assert!(
+            is_far("b", Some("eu")) && !is_far("b", None),
+            "one without a region comes after the near ones"
+        );
         let wrong = parse(&text.replace("near = \"eu\"", "near = \"asia\"")).unwrap_err();
         assert!(wrong.to_string().contains("accounts.a.near = \"asia\""), "{wrong}");
     }

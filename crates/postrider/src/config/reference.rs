@@ -53,9 +53,9 @@ const TENANTS: &str = "
 const ACCOUNTS: &str = "
 # Accounts at providers, by name, for the channels that need one. All have: channel; tenant (whose it is;
 # \"*\" for every tenant that has none of its own for this channel); priority (lower is used first);
-# cost (decides between equals); near (a region whose servers use it first); rate_per_s (its quota; 0 for none), rate_burst, rate_ramp_s; and a
-# credential: env:NAME, file:PATH or command:PROGRAM ARGUMENTS. When an account's credential is
-# refused, its breaker opens or its quota is spent, the next one takes over.
+# cost (decides between equals); near (a region whose servers use it first); rate_per_s (its quota; 0 for
+# none), rate_burst, rate_ramp_s; and a credential: env:NAME, file:PATH or command:PROGRAM ARGUMENTS. When
+# an account's credential is refused, its breaker opens or its quota is spent, the next one takes over.
 ";
 
 const TEMPLATES: &str = "

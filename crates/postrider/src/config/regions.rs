@@ -71,7 +71,12 @@ mod tests {
     #[test]
     fn a_region_has_to_be_in_the_list_of_the_store() {
         let store = "[store]\nurl = \"postgres://db/mail\"\nregions = [\"eu\", \"us\"]\n";
-        assert_eq!(checked(&format!("{store}[server]\nregion = \"us\"\n[tenants.acme]\nregion = \"eu\"\n")), Ok(()));
+        assert_eq!(
+            checked(&format!(
+                "{store}[server]\nregion = \"us\"\n[tenants.acme]\nregion = \"eu\"\n"
+            )),
+            Ok(())
+        );
         let pinned = checked(&format!("{store}[tenants.acme]\nregion = \"asia\"\n")).unwrap_err();
         assert_eq!(pinned, "tenants.acme.region = \"asia\": one of store.regions: eu, us");
         let own = checked("[server]\nregion = \"eu\"\n").unwrap_err();
@@ -80,7 +85,8 @@ mod tests {
 
     #[test]
     fn a_list_that_cannot_work_is_refused() {
-        let list = |list: &str| checked(&format!("[store]\nurl = \"redis://db/0\"\nregions = {list}\n"));
+        let list =
+            |list: &str| checked(&format!("[store]\nurl = \"redis://db/0\"\nregions = {list}\n"));
         assert!(list("[\"a\", \"b\", \"c\", \"d\", \"e\"]").unwrap_err().contains("at most 4"));
         assert!(list("[\"a\", \"a\"]").unwrap_err().contains("each name once"));
         assert!(list("[\"EU west\"]").unwrap_err().contains("lower-case"));

@@ -134,9 +134,10 @@ async fn start_all(
     .with_templates(templates.templates());
     lanes.use_channels(built.iter().map(|built| built.channel.clone()));
     let is_shared = config.store.is_shared();
+    let mut region_count = 0;
     if is_shared {
         teamwork::restore(&*store, &lanes).await?;
-        regions::agree(&*store, &config.store.regions).await?;
+        region_count = regions::agree(&*store, &config.store.regions).await?;
     }
     let regions = Arc::new(RegionWatch::new(&config.store.regions));
     let app = Arc::new(ApiState::new(api::ApiParts {
@@ -174,7 +175,7 @@ async fn start_all(
     if config.server.role.sends() {
         let region = config.server.region.as_deref().and_then(|name| config.region_number(name));
         let own = parts::node_name(&config, listening.addr.port());
-        let own = store.consumer_in(&own, region).await?;
+        let own = store.consumer_in(&own, region, region_count).await?;
         if is_shared {
             chores.extend(teamwork::start(&store, &lanes));
         }

@@ -5,7 +5,9 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use anyhow::bail;
-use postrider_core::ports::store::{Consumer, PutResult, Store, StoreProblem, StoreResult};
+use postrider_core::ports::store::{
+    Consumer, DocumentVersion, PutResult, Store, StoreProblem, StoreResult,
+};
 use postrider_core::{RegionNumber, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -23,7 +25,7 @@ struct StoredRegions {
     since: i64,
 }
 
-async fn stored(store: &dyn Store) -> anyhow::Result<Option<(StoredRegions, postrider_core::ports::store::DocumentVersion)>> {
+async fn stored(store: &dyn Store) -> anyhow::Result<Option<(StoredRegions, DocumentVersion)>> {
     let found = store.documents(DOCUMENT).await?.into_iter().find(|found| found.name == DOCUMENT);
     let Some(document) = found else { return Ok(None) };
     let Some(json) = &document.json else { return Ok(None) };
@@ -31,8 +33,8 @@ async fn stored(store: &dyn Store) -> anyhow::Result<Option<(StoredRegions, post
 }
 
 /// Writes the list of the configuration into the store, or refuses one that contradicts it. Returns when all workers
-/// know of it.
-pub(super) async fn agree(store: &dyn Store, names: &[String]) -> anyhow::Result<()> {
+/// know of it. Answers how many regions there are.
+pub(super) async fn agree(store: &dyn Store, names: &[String]) -> anyhow::Result<usize> {
     loop {
         let (known, version) = stored(store).await?.unwrap_or_default();
         let shared = known.names.len().min(names.len());
@@ -56,7 +58,7 @@ pub(super) async fn agree(store: &dyn Store, names: &[String]) -> anyhow::Result
         if !names.is_empty() {
             tokio::time::sleep((since + KNOWN_AFTER).since(now)).await;
         }
-        return Ok(());
+        return Ok(names.len().max(known.names.len()));
     }
 }
 
@@ -92,14 +94,22 @@ impl RegionWatch {
     }
 
     /// Looks who is there, and tells the consumer which regions there are. Runs until it is aborted.
-    pub(super) async fn run(self: Arc<Self>, store: Arc<dyn Store>, consumer: Option<Arc<dyn Consumer>>) {
+    pub(super) async fn run(
+        self: Arc<Self>,
+        store: Arc<dyn Store>,
+        consumer: Option<Arc<dyn Consumer>>,
+    ) {
         let mut every = tokio::time::interval(WATCH_EVERY);
         loop {
             every.tick().await;
             if let Some(consumer) = &consumer {
                 match stored(&*store).await {
-                    Ok(known) => consumer.set_regions(known.map_or(0, |(known, _)| known.names.len())),
-                    Err(error) => tracing::debug!(%error, "the regions of the store cannot be read"),
+                    Ok(known) => {
+                        consumer.set_regions(known.map_or(0, |(known, _)| known.names.len()))
+                    }
+                    Err(error) => {
+                        tracing::debug!(%error, "the regions of the store cannot be read")
+                    }
                 }
             }
             if let Err(error) = self.look(&*store).await {
@@ -119,11 +129,14 @@ impl RegionWatch {
         };
         let names = self.names.iter().enumerate().filter(is_unserved).map(|(_, name)| name);
         let mut known = self.unserved.write().unwrap_or_else(PoisonError::into_inner);
-        let since = |name: &String| known.iter().find(|(known, _)| known == name).map(|(_, at)| *at);
-        let next: Vec<_> =
-            names.map(|name| (name.clone(), since(name).unwrap_or(now))).collect();
+        let since =
+            |name: &String| known.iter().find(|(known, _)| known == name).map(|(_, at)| *at);
+        let next: Vec<_> = names.map(|name| (name.clone(), since(name).unwrap_or(now))).collect();
         for (name, _) in next.iter().filter(|(name, _)| since(name).is_none()) {
-            tracing::warn!(region = name, "no worker of the region runs; what is pinned to it waits");
+            tracing::warn!(
+                region = name,
+                "no worker of the region runs; what is pinned to it waits"
+            );
         }
         *known = next;
         Ok(())

@@ -89,12 +89,13 @@ pub trait Store:
     /// held, and what nobody holds; what another one holds, when that one ends.
     async fn consumer(&self, node: &str) -> StoreResult<Arc<dyn Consumer>>;
 
-    /// The same for a worker of a region, which also holds what is pinned to that region. A store that one server has
-    /// alone knows no regions.
+    /// The same for a worker of one of so many regions. It also holds what is pinned to its own, and nothing that is
+    /// pinned to another one. A store that one server has alone knows no regions.
     async fn consumer_in(
         &self,
         node: &str,
         _region: Option<RegionNumber>,
+        _regions: usize,
     ) -> StoreResult<Arc<dyn Consumer>> {
         self.consumer(node).await
     }

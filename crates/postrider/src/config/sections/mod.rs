@@ -174,8 +174,8 @@ section! {
         /// The password of the database: env:NAME, file:PATH or command:PROGRAM ARGUMENTS, never the password
         /// itself. Without one, PGPASSWORD or REDISCLI_AUTH.
         password: Option<SecretRef> = None,
-        /// The regions of a store that several servers share, such as ["eu", "us"], at most 4. All servers have the same
-        /// list; new ones come at its end.
+        /// The regions of a store that several servers share, such as ["eu", "us"], at most 4. All servers have the
+        /// same list; new ones come at its end.
         regions: Vec<String> = Vec::new(),
     }
 }

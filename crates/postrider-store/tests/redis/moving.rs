@@ -1,0 +1,52 @@
+//! A store that moves to Redis and back.
+
+use std::time::Duration;
+
+use postrider_core::ports::store::*;
+use postrider_core::{Clock as _, Decision};
+use postrider_store::conformance::{batch, message};
+use postrider_store::migrate::migrate;
+use postrider_store::{EmbeddedStore, RedisStore, StoreOptions};
+
+use crate::fixture::{SERVER, clock, done, lease_all, options, prefix};
+
+#[tokio::test]
+async fn a_store_moves_to_redis_and_back() {
+    let (from, back) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let clock = clock();
+    let open = |dir: &std::path::Path| {
+        EmbeddedStore::open(dir, clock.clone(), StoreOptions::default()).unwrap()
+    };
+    let old = open(from.path());
+    let worker = old.consumer("a").await.unwrap();
+    let mut tagged = batch("acme", &[1, 2, 3]);
+    tagged.envelope.tags = vec!["sale".into()];
+    for new in [tagged, message("acme", 1), batch("other", &[4, 5]), message("acme", 6)] {
+        old.accept(vec![new]).await.remove(0).unwrap();
+    }
+    let decisions = [
+        Decision::Done,
+        Decision::DeadLetter(postrider_core::DeadReason::Permanent),
+        Decision::Retry { after: Duration::from_secs(500), counted: true },
+        Decision::MarkGone,
+    ];
+    for (leased, decision) in lease_all(&*worker).await.iter().zip(decisions) {
+        let settlement = Settlement { decision, ..done(leased) };
+        worker.settle(vec![settlement]).await.remove(0).unwrap();
+    }
+    worker.close().await;
+    old.put_document("key/signing/-/hash", Some("{\"keys\":[]}"), None, None).await.unwrap();
+    let new = RedisStore::open_on(options(&SERVER, &prefix()), clock.clone()).await.unwrap();
+    let moved = migrate(&old, &new, "new", clock.now(), &mut |_| {}).await.unwrap();
+    assert_eq!(new.counts(None).await.unwrap(), old.counts(None).await.unwrap());
+    assert_eq!(new.load(None), old.load(None));
+    let by_tag = DeliveryFilter { tag: Some("sale".into()), ..DeliveryFilter::default() };
+    assert_eq!(new.deliveries(by_tag).await.unwrap().items.len(), 3);
+    let worker = new.consumer("a").await.unwrap();
+    assert_eq!(lease_all(&*worker).await.len(), 3, "what was pending is sent from here");
+    worker.close().await;
+    let last = open(back.path());
+    let returned = migrate(&new, &last, "back", clock.now(), &mut |_| {}).await.unwrap();
+    assert_eq!(returned.totals, moved.totals);
+    assert_eq!(last.counts(None).await.unwrap(), old.counts(None).await.unwrap());
+}
