@@ -44,6 +44,7 @@ fn policy() -> impl Strategy<Value = RetryPolicy> {
             kind,
             jitter,
             schedule_ms: if kind == BackoffKind::Schedule { schedule_ms } else { Vec::new() },
+            ..RetryPolicy::default()
         },
     )
 }
@@ -143,7 +144,8 @@ proptest! {
         previous_ms in any::<u64>(), random in any::<f64>(),
     ) {
         let (base_ms, factor, cap_ms) = numbers;
-        let p = RetryPolicy { retries: retry, base_ms, factor, cap_ms, kind, jitter, schedule_ms };
+        let usual = RetryPolicy::default();
+        let p = RetryPolicy { retries: retry, base_ms, factor, cap_ms, kind, jitter, schedule_ms, ..usual };
         let _ = p.delay(retry, Duration::from_millis(previous_ms), random);
         let _ = p.validate();
     }

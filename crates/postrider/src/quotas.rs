@@ -227,9 +227,9 @@ mod tests {
     #[test]
     fn addresses_of_this_server_count_at_once() {
         let quotas = TenantQuotas::default();
-        let (config, acme) = (Config::default(), TenantId::new("acme"));
-        let config =
-            Config { limits: QuotaSection { addresses_max: 2, ..Default::default() }, ..config };
+        let acme = TenantId::new("acme");
+        let text = "[limits]\naddresses_max = 2";
+        let config = Config::parse(text, "test", &crate::config::Environment::empty()).unwrap();
         assert!(quotas.check_address(&config, &acme).is_ok());
         quotas.note_addresses(&acme, 2);
         assert_eq!(quotas.check_address(&config, &acme).unwrap_err().found, 2);

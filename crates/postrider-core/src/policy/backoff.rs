@@ -26,9 +26,28 @@ pub struct RetryPolicy {
     pub cap_ms: u64,
     pub kind: BackoffKind,
     pub jitter: Jitter,
+    /// The most that `additive` jitter adds.
+    #[serde(skip_serializing_if = "is_usual_ms")]
+    pub jitter_ms: u64,
+    /// The largest share of the wait that `proportional` jitter adds.
+    #[serde(skip_serializing_if = "is_usual_share")]
+    pub jitter_share: f64,
     /// Delays of the `schedule` kind, in order; the last one repeats.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub schedule_ms: Vec<u64>,
+}
+
+const JITTER_MS: u64 = 1_000;
+const JITTER_SHARE: f64 = 0.3;
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's form")]
+fn is_usual_ms(ms: &u64) -> bool {
+    *ms == JITTER_MS
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's form")]
+fn is_usual_share(share: &f64) -> bool {
+    *share == JITTER_SHARE
 }
 
 /// How the wait `d` before retry number *n* grows, before jitter.
@@ -52,9 +71,9 @@ pub enum BackoffKind {
 pub enum Jitter {
     /// `d`. Capped.
     None,
-    /// `d` + 0…1000 ms. The cap applies after the jitter: never above it.
+    /// `d` + 0…`jitter_ms` (1000). The cap applies after the jitter: never above it.
     Additive,
-    /// `d` + 0…30 %. The cap applies before the jitter: up to 1.3 × cap.
+    /// `d` + 0…`jitter_share` (30 %) of it. The cap applies before the jitter: up to 1.3 × cap.
     Proportional,
     /// 0…`d`. The cap applies before the jitter: never above it.
     #[default]
@@ -77,6 +96,8 @@ impl Default for RetryPolicy {
             cap_ms: 120_000,
             kind: BackoffKind::Exponential,
             jitter: Jitter::Full,
+            jitter_ms: JITTER_MS,
+            jitter_share: JITTER_SHARE,
             schedule_ms: Vec::new(),
         }
     }
@@ -95,8 +116,8 @@ impl RetryPolicy {
         let d = self.grown(retry.max(1)).min(cap);
         let ms = match self.jitter {
             Jitter::None => d,
-            Jitter::Additive => (d + 1000.0 * random).min(cap),
-            Jitter::Proportional => d + 0.3 * d * random,
+            Jitter::Additive => (d + self.jitter_ms as f64 * random).min(cap),
+            Jitter::Proportional => d + self.jitter_share * d * random,
             Jitter::Full => d * random,
             Jitter::Doubling => d + d * random,
             Jitter::Equal => d + base * random,
@@ -154,6 +175,18 @@ impl RetryPolicy {
             "base_ms",
             base.to_string(),
             format!("1…{cap} (cap_ms)"),
+        );
+        check(
+            self.jitter_ms <= MAX_DELAY_MS,
+            "jitter_ms",
+            self.jitter_ms.to_string(),
+            format!("0…{MAX_DELAY_MS}"),
+        );
+        check(
+            (0.0..=10.0).contains(&self.jitter_share),
+            "jitter_share",
+            self.jitter_share.to_string(),
+            "0…10".to_owned(),
         );
         let entries = self.schedule_ms.len();
         check(
@@ -236,6 +269,18 @@ mod tests {
     }
 
     #[test]
+    fn the_amounts_of_jitter_can_be_set() {
+        let additive =
+            RetryPolicy { jitter_ms: 50, ..policy(BackoffKind::Fixed, Jitter::Additive) };
+        assert_eq!(additive.delay(1, Duration::ZERO, 1.0), Duration::from_millis(2_050));
+        let share =
+            RetryPolicy { jitter_share: 0.5, ..policy(BackoffKind::Fixed, Jitter::Proportional) };
+        assert_eq!(share.delay(1, Duration::ZERO, 1.0), Duration::from_millis(3_000));
+        let text = serde_json::to_string(&RetryPolicy::default()).unwrap();
+        assert!(!text.contains("jitter_"), "what is usual is not written: {text}");
+    }
+
+    #[test]
     fn a_bad_policy_is_told_what_is_wrong_with_it() {
         assert_eq!(RetryPolicy::default().validate(), Ok(()));
         let bad = RetryPolicy {
@@ -246,6 +291,7 @@ mod tests {
             kind: BackoffKind::Exponential,
             jitter: Jitter::Full,
             schedule_ms: vec![u64::MAX],
+            ..RetryPolicy::default()
         };
         let fields: Vec<_> = bad.validate().unwrap_err().into_iter().map(|e| e.field).collect();
         assert_eq!(fields, ["retries", "factor", "base_ms", "schedule_ms", "schedule_ms[0]"]);

@@ -97,5 +97,6 @@ fn retry(rng: &mut SimRng) -> RetryPolicy {
             Jitter::Decorrelated,
         ]),
         schedule_ms: Vec::new(),
+        ..RetryPolicy::default()
     }
 }

@@ -9,9 +9,9 @@ use super::value::get;
 use crate::holdings::HoldingSums;
 
 /// A statement that counts by tenant, and where its counts go.
-type Counted = (&'static str, fn(&mut Holdings, [u64; 2]));
+type PgCount = (&'static str, fn(&mut Holdings, [u64; 2]));
 
-const COUNTED: [Counted; 6] = [
+const COUNTED: [PgCount; 6] = [
     (
         "SELECT tenant, count(*) AS n, 0::bigint AS bytes FROM address GROUP BY tenant",
         |own, [n, _]| own.addresses = n,
@@ -37,8 +37,8 @@ const COUNTED: [Counted; 6] = [
         },
     ),
     (
-        "SELECT tenant, 0::bigint AS n, coalesce(sum(bytes), 0)::bigint AS bytes FROM message WHERE content IS NOT NULL \
-         AND id IN (SELECT message FROM dead WHERE shares_message) GROUP BY tenant",
+        "SELECT tenant, 0::bigint AS n, coalesce(sum(bytes), 0)::bigint AS bytes FROM message \
+         WHERE content IS NOT NULL AND id IN (SELECT message FROM dead WHERE shares_message) GROUP BY tenant",
         |own, [_, bytes]| own.dead_letter_bytes += bytes,
     ),
 ];

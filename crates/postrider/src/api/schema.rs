@@ -31,9 +31,12 @@ pub(crate) struct MessageRequest {
     pub send_at: Option<String>,
     /// Makes a repeat harmless for 24 h or the TTL, whichever is longer.
     pub idempotency_key: Option<String>,
-    /// `low`, `normal` or `high`; the class's own if absent.
+    /// `low`, `normal` or `high`: how urgent the provider is told that it is; as the class says if absent. In which
+    /// order Postrider itself sends follows the class alone.
     pub priority: Option<String>,
     pub tags: Option<Vec<String>>,
+    /// Without an idempotency key, the same campaign to the same recipients is a duplicate. A list of recipients counts
+    /// as one.
     pub campaign: Option<String>,
     /// `content`: the same content to the same address within the window is a duplicate.
     pub dedupe: Option<String>,
@@ -100,5 +103,9 @@ pub(crate) struct RetryRequest {
     pub kind: Option<String>,
     /// `none`, `additive`, `proportional`, `full`, `doubling`, `equal` or `decorrelated`
     pub jitter: Option<String>,
+    /// The most that `additive` jitter adds; 1000 if absent.
+    pub jitter_ms: Option<u64>,
+    /// The largest share of the wait that `proportional` jitter adds; 0.3 if absent.
+    pub jitter_share: Option<f64>,
     pub schedule_ms: Option<Vec<u64>>,
 }

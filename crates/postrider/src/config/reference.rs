@@ -144,7 +144,7 @@ fn classes(out: &mut String) {
          # on_expiry (dead_letter, expire), when_open (wait, reject, fall_back), retry_all,\n\
          # and the table retry: retries, base_ms, factor, cap_ms, kind (exponential, linear, fixed,\n\
          # schedule), jitter (none, additive, proportional, full, doubling, equal, decorrelated),\n\
-         # schedule_ms.\n",
+         # jitter_ms (of additive), jitter_share (of proportional), schedule_ms.\n",
     );
     for class in postrider_core::Class::built_in() {
         let Ok(Value::Table(fields)) = Value::try_from(&class) else { continue };

@@ -19,12 +19,12 @@ use crate::fixture::{Attacker, PATIENCE, server};
 const BINARY: &str = env!("CARGO_BIN_EXE_postrider");
 
 /// A certificate authority of the test.
-struct Authority {
+struct TestAuthority {
     certificate: rcgen::Certificate,
     issuer: rcgen::Issuer<'static, rcgen::KeyPair>,
 }
 
-impl Authority {
+impl TestAuthority {
     fn new() -> Self {
         let key = rcgen::KeyPair::generate().unwrap();
         let mut params = rcgen::CertificateParams::default();
@@ -92,7 +92,7 @@ async fn until_ok(server: &ProcessFixture, client: &Arc<rustls::ClientConfig>, n
     }
 }
 
-fn with_tls(authority: &Authority, more: &str) -> ProcessFixture {
+fn with_tls(authority: &TestAuthority, more: &str) -> ProcessFixture {
     let mut server = ProcessFixture::new(BINARY, "").unwrap();
     let (certificate, key) = authority.issue("first.example");
     std::fs::write(server.path("server.pem"), certificate).unwrap();
@@ -112,7 +112,7 @@ fn with_tls(authority: &Authority, more: &str) -> ProcessFixture {
 
 #[tokio::test]
 async fn keys_and_messages_cannot_be_read_on_the_way() {
-    let authority = Authority::new();
+    let authority = TestAuthority::new();
     let server = with_tls(&authority, "");
     let client = authority.client(None);
     until_ok(&server, &client, "first.example").await;
@@ -134,12 +134,12 @@ async fn keys_and_messages_cannot_be_read_on_the_way() {
 
 #[tokio::test]
 async fn a_caller_without_a_certificate_is_not_served_where_one_is_needed() {
-    let authority = Authority::new();
+    let authority = TestAuthority::new();
     let server = with_tls(&authority, "tls_client_ca = \"CA_FILE\"\n");
     until_ok(&server, &authority.client(Some(authority.issue("caller"))), "first.example").await;
     let without = status_over_tls(&server, &authority.client(None), "first.example").await;
     assert!(without.is_err(), "{without:?}");
-    let stranger = authority.client(Some(Authority::new().issue("caller")));
+    let stranger = authority.client(Some(TestAuthority::new().issue("caller")));
     assert!(status_over_tls(&server, &stranger, "first.example").await.is_err());
 }
 

@@ -6,9 +6,9 @@ use super::prelude::*;
 use crate::holdings::HoldingSums;
 
 /// A statement that counts by tenant, and where its counts go.
-type Counted = (&'static str, fn(&mut Holdings, [u64; 2]));
+type DiskCount = (&'static str, fn(&mut Holdings, [u64; 2]));
 
-const COUNTED: [Counted; 5] = [
+const COUNTED: [DiskCount; 5] = [
     ("SELECT tenant, count(*), 0 FROM address GROUP BY tenant", |own, [n, _]| own.addresses = n),
     ("SELECT tenant, count(*), 0 FROM gone GROUP BY tenant", |own, [n, _]| own.gone_marks = n),
     (
