@@ -26,7 +26,7 @@ macro_rules! own_fields {
 }
 
 own_fields! {
-    server admin store network dispatch breaker retry_budget strikes capacity retention log
+    server admin store encryption network dispatch breaker retry_budget strikes capacity retention log
     classes tenants accounts templates classify
 }
 

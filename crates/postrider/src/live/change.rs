@@ -6,7 +6,8 @@ use super::ReloadReport;
 use crate::config::{Config, ConfigError};
 
 /// Sections that can change as a whole while the server runs.
-const SECTIONS: [&str; 10] = [
+const SECTIONS: [&str; 11] = [
+    "encryption",
     "classes",
     "tenants",
     "classify",

@@ -39,6 +39,7 @@ pub struct Metrics {
     keys_refused: Family<OutcomeLabel, Counter>,
     calls_limited: Family<OutcomeLabel, Counter>,
     connections_refused: Counter,
+    audited: Family<OutcomeLabel, Counter>,
     pub(super) attempts: Family<LaneLabels, Counter>,
     pub(super) finished: Family<LaneLabels, Counter>,
     pub(super) dead_lettered: Family<LaneLabels, Counter>,
@@ -94,6 +95,7 @@ impl Metrics {
                 "api_connections_refused",
                 "Connections closed because their address has too many",
             ),
+            audited: add(r, "audit_entries", "Entries of the audit log: written or failed"),
             attempts: add(r, "attempts", "Calls to providers"),
             finished: add(r, "finished", "Deliveries that became final"),
             dead_lettered: add(
@@ -194,6 +196,12 @@ impl Metrics {
     /// Counts one call that was answered with 429: of a key, an address, a stream or a wrong key.
     pub fn call_limited(&self, whose: &'static str) {
         self.calls_limited.get_or_create(&OutcomeLabel { outcome: whose }).inc();
+    }
+
+    /// Counts an entry of the audit log.
+    pub fn audited(&self, is_written: bool) {
+        let outcome = if is_written { "written" } else { "failed" };
+        self.audited.get_or_create(&OutcomeLabel { outcome }).inc();
     }
 
     pub fn connection_refused(&self) {

@@ -1,8 +1,12 @@
 //! Attacks on the real binary, over real sockets. SECURITY.md lists which test performs which attack.
 #![expect(clippy::unwrap_used, reason = "what a test cannot go on without ends it")]
 
+mod audit;
 mod credentials;
+mod egress;
+mod encryption;
 mod fixture;
 mod keys;
 mod limits;
+mod signatures;
 mod templates;
