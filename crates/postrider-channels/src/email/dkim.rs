@@ -32,6 +32,11 @@ const SIGNED: [&str; 13] = [
     "List-Unsubscribe-Post",
     "Feedback-ID",
 ];
+/// These are named once more than the mail has them, so that nobody can add another one.
+const OVERSIGNED: [&str; 5] = ["From", "To", "Subject", "Date", "Reply-To"];
+/// A signature is valid for so long (`x=`): retries of a relay end before, and a mail that somebody keeps cannot be
+/// sent to others with our name for ever.
+const VALID_S: i64 = 7 * 86_400;
 const RSA_BITS_MIN: usize = 2048;
 
 /// A private key. The selector of its public key is stored elsewhere.
@@ -87,8 +92,9 @@ impl DkimKey {
             Self::Ed25519(_) => "ed25519-sha256",
         };
         let at = at.as_secs();
+        let until = at + VALID_S;
         let mut field = format!(
-            "v=1; a={algorithm}; c=relaxed/relaxed; d={domain};\r\n s={selector}; t={at};\r\n \
+            "v=1; a={algorithm}; c=relaxed/relaxed; d={domain};\r\n s={selector}; t={at}; x={until};\r\n \
              h={names};\r\n bh={body_hash};\r\n b="
         );
         push_relaxed(&mut signed, "DKIM-Signature", &field);
@@ -123,8 +129,7 @@ fn rsa(key: RsaKeyPair) -> Result<DkimKey, Error> {
     Ok(DkimKey::Rsa(Box::new(key)))
 }
 
-/// The names for `h=`, and the fields in the same order as they are hashed. `From` is named twice, so that nobody can
-/// add a second one.
+/// The names for `h=`, and the fields in the same order as they are hashed.
 fn relaxed_fields(mail: &Mail) -> (String, String) {
     let (mut names, mut signed) = (String::new(), String::new());
     for name in SIGNED {
@@ -133,7 +138,9 @@ fn relaxed_fields(mail: &Mail) -> (String, String) {
         push_relaxed(&mut signed, name, value);
         signed.push_str("\r\n");
     }
-    names.push_str(":From");
+    for name in OVERSIGNED {
+        let _ = write!(names, ":{}", fold(&names, name));
+    }
     (names, signed)
 }
 

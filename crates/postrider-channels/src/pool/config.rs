@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
-use super::descriptors;
+use super::{EgressRules, ProxyAccess, descriptors};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolConfig {
@@ -12,8 +12,16 @@ pub struct PoolConfig {
     pub allow_private_targets: bool,
     /// Allow `http://` targets.
     pub allow_plain_http: bool,
+    /// Which networks and ports may be reached.
+    pub egress: EgressRules,
+    /// Through which targets are reached.
+    pub proxy: Option<ProxyAccess>,
+    /// From which connections are made, in turn; the system's choice if empty.
+    pub source_addresses: Vec<IpAddr>,
     /// A PEM file of certificates that are trusted beside the system's.
     pub extra_ca_file: Option<PathBuf>,
+    /// Hosts for which they are trusted, such as `*.corp.example`; all if empty.
+    pub extra_ca_hosts: Vec<String>,
     /// Addresses of names that are not asked of DNS.
     pub hosts: BTreeMap<String, IpAddr>,
     /// A name server that is asked instead of the system's.
@@ -45,7 +53,11 @@ impl Default for PoolConfig {
         Self {
             allow_private_targets: false,
             allow_plain_http: false,
+            egress: EgressRules::default(),
+            proxy: None,
+            source_addresses: Vec::new(),
             extra_ca_file: None,
+            extra_ca_hosts: Vec::new(),
             hosts: BTreeMap::new(),
             name_server: None,
             connections_max: 8,

@@ -2,8 +2,9 @@
 //! checked, and does the TLS and HTTP handshakes.
 
 use std::io::ErrorKind;
-use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,7 +14,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsConnector;
@@ -23,6 +24,7 @@ use super::budget::ConnectionPermit;
 use super::names::{DnsLookup, NameCache};
 use super::permitted::PermittedStream;
 use super::progress::Executor;
+use super::proxy::{PROXY_TIMEOUT, ProxyAccess};
 use super::{ConnectionProfile, Origin, PoolConfig, TransportError, is_public, shortage, tls};
 
 pub(crate) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -69,16 +71,22 @@ pub(super) async fn addresses_of(
         None => names.resolve(host).await?,
     };
     let found = found.iter().map(|ip| SocketAddr::new(*ip, origin.port()));
-    allowed(found, config.allow_private_targets)
+    allowed(found, |address| config.egress.refusal(address, config.allow_private_targets))
 }
 
 pub(super) async fn open(
     origin: &Origin,
     addresses: &[SocketAddr],
     profile: &ConnectionProfile,
+    config: &PoolConfig,
     permit: ConnectionPermit,
 ) -> Result<NewConnection, TransportError> {
-    let tcp = connect(addresses, Instant::now() + CONNECT_TIMEOUT).await?;
+    let tcp = match &config.proxy {
+        None => {
+            connect(addresses, &config.source_addresses, Instant::now() + CONNECT_TIMEOUT).await?
+        }
+        Some(proxy) => connect_through(proxy, addresses, &config.source_addresses).await?,
+    };
     let stream = PermittedStream::new(tcp, permit);
     if !origin.is_https() {
         return handshake_http1(Box::new(stream)).await;
@@ -101,7 +109,26 @@ pub(crate) async fn dial(
     deadline: Instant,
 ) -> Result<TcpStream, TransportError> {
     let addresses = resolve(host, port, allow_private, deadline).await?;
-    connect(&addresses, deadline).await
+    connect(&addresses, &[], deadline).await
+}
+
+/// Reaches the first address that the proxy can reach.
+async fn connect_through(
+    proxy: &ProxyAccess,
+    addresses: &[SocketAddr],
+    sources: &[IpAddr],
+) -> Result<TcpStream, TransportError> {
+    let deadline = Instant::now() + PROXY_TIMEOUT;
+    let proxy_at = resolve(&proxy.url.host, proxy.url.port, true, deadline).await?;
+    let mut last = TransportError::unopened("proxy", "there is no address to connect to");
+    for address in addresses {
+        let tcp = connect(&proxy_at, sources, deadline).await?;
+        match proxy.reach(tcp, *address, deadline).await {
+            Ok(tcp) => return Ok(tcp),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
 }
 
 /// By the system's resolver, for the few hosts that the operator names.
@@ -122,20 +149,28 @@ async fn resolve(
     if found.is_empty() {
         return Err(TransportError::unopened("dns", "the name has no address"));
     }
-    allowed(found.into_iter(), allow_private)
+    let refusal = |address: SocketAddr| {
+        (!allow_private && !is_public(address.ip())).then_some("private_address")
+    };
+    allowed(found.into_iter(), refusal)
 }
 
 /// The addresses that may be connected to, at least one.
 fn allowed(
     found: impl Iterator<Item = SocketAddr>,
-    allow_private: bool,
+    refusal: impl Fn(SocketAddr) -> Option<&'static str>,
 ) -> Result<Vec<SocketAddr>, TransportError> {
-    let allowed: Vec<_> =
-        found.filter(|address| allow_private || is_public(address.ip())).collect();
-    if allowed.is_empty() {
-        return Err(TransportError::Blocked { code: "private_address" });
+    let (mut allowed, mut why) = (Vec::new(), "private_address");
+    for address in found {
+        match refusal(address) {
+            None => allowed.push(address),
+            Some(code) => why = code,
+        }
     }
-    Ok(allowed)
+    match allowed.is_empty() {
+        true => Err(TransportError::Blocked { code: why }),
+        false => Ok(allowed),
+    }
 }
 
 /// Tells a name that does not exist from a lookup that failed. The standard library hides the resolver's code, so
@@ -164,12 +199,16 @@ async fn look_up(host: String, port: u16) -> std::io::Result<Vec<SocketAddr>> {
 }
 
 /// Tries the addresses one after the other; each gets an equal share of the remaining time.
-async fn connect(addresses: &[SocketAddr], deadline: Instant) -> Result<TcpStream, TransportError> {
+async fn connect(
+    addresses: &[SocketAddr],
+    sources: &[IpAddr],
+    deadline: Instant,
+) -> Result<TcpStream, TransportError> {
     let mut last = TransportError::unopened("connect", "no address answered");
     for (nth, address) in addresses.iter().enumerate() {
         let left = deadline.saturating_duration_since(Instant::now());
         let share = left / u32::try_from(addresses.len() - nth).unwrap_or(1);
-        match timeout(share.max(Duration::from_millis(1)), TcpStream::connect(address)).await {
+        match timeout(share.max(Duration::from_millis(1)), connect_from(sources, *address)).await {
             Ok(Ok(tcp)) => {
                 // Small requests must not wait for the peer's acknowledgements.
                 let _ = tcp.set_nodelay(true);
@@ -183,6 +222,21 @@ async fn connect(addresses: &[SocketAddr], deadline: Instant) -> Result<TcpStrea
         }
     }
     Err(last)
+}
+
+/// From one of our addresses of the same kind, in turn; the system's choice if there is none.
+async fn connect_from(sources: &[IpAddr], address: SocketAddr) -> std::io::Result<TcpStream> {
+    static TURN: AtomicUsize = AtomicUsize::new(0);
+    let fits = |source: &&IpAddr| source.is_ipv4() == address.is_ipv4();
+    let fitting = sources.iter().filter(fits).count();
+    if fitting == 0 {
+        return TcpStream::connect(address).await;
+    }
+    let turn = TURN.fetch_add(1, Ordering::Relaxed) % fitting;
+    let source = sources.iter().filter(fits).nth(turn).copied().unwrap_or(address.ip());
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.bind(SocketAddr::new(source, 0))?;
+    socket.connect(address).await
 }
 
 fn refused(error: &std::io::Error) -> TransportError {

@@ -7,6 +7,7 @@ mod conn;
 pub(crate) mod connect;
 mod descriptors;
 mod driver;
+mod egress;
 mod failure;
 mod guard;
 mod idle;
@@ -18,6 +19,8 @@ mod peer;
 mod peers;
 mod permitted;
 mod progress;
+mod proxy;
+mod scoped_roots;
 mod shortage;
 mod tls;
 
@@ -32,9 +35,11 @@ pub use config::PoolConfig;
 pub use conn::Slot;
 pub(crate) use connect::NO_SUCH_HOST;
 pub use descriptors::raise_descriptor_limit;
+pub use egress::{EgressRule, EgressRules, Nat64Prefix, PrivateTargets};
 pub use failure::TransportError;
 pub use guard::is_public;
 pub use origin::{Origin, UrlError};
+pub use proxy::{ProxyAccess, ProxyUrl};
 pub use tls::ClientCertificate;
 
 use crate::Error;

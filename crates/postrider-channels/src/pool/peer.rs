@@ -183,7 +183,7 @@ impl Peer {
         if has_waited && !is_wanted() {
             return Ok(None);
         }
-        connect::open(&self.origin, &addresses, &self.profile, permit).await.map(Some)
+        connect::open(&self.origin, &addresses, &self.profile, config, permit).await.map(Some)
     }
 
     /// Runs as a task of its own, so that a caller that gives up does not cancel the connect.

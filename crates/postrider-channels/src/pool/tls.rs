@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use rustls::client::Resumption;
-use rustls::crypto::aws_lc_rs;
+use rustls::client::{Resumption, WebPkiServerVerifier};
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{CertificateError, ClientConfig, RootCertStore};
 
 use super::PoolConfig;
+use super::scoped_roots::ScopedVerifier;
 use crate::Error;
 
 const SESSIONS_KEPT: usize = 1024;
@@ -25,9 +26,15 @@ pub(super) fn client_config(
     config: &PoolConfig,
     identity: Option<&ClientCertificate>,
 ) -> Result<ClientConfig, Error> {
-    let tls = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
-        .with_safe_default_protocol_versions()?
-        .with_root_certificates(roots(config)?);
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let tls = ClientConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()?;
+    let tls = match (&config.extra_ca_file, config.extra_ca_hosts.is_empty()) {
+        (Some(_), false) => {
+            tls.dangerous().with_custom_certificate_verifier(Arc::new(scoped(config, &provider)?))
+        }
+        _ => tls.with_root_certificates(roots(config, true)?),
+    };
     let mut tls = match identity {
         None => tls.with_no_client_auth(),
         Some(own) => tls.with_client_auth_cert(own.chain.clone(), own.key.clone_key())?,
@@ -37,11 +44,23 @@ pub(super) fn client_config(
     Ok(tls)
 }
 
-fn roots(config: &PoolConfig) -> Result<RootCertStore, Error> {
+/// The extra authorities count only for some hosts.
+fn scoped(config: &PoolConfig, provider: &Arc<CryptoProvider>) -> Result<ScopedVerifier, Error> {
+    let verifier = |with_extra| -> Result<_, Error> {
+        let roots = Arc::new(roots(config, with_extra)?);
+        WebPkiServerVerifier::builder_with_provider(roots, provider.clone())
+            .build()
+            .map_err(|error| Error::Tls(rustls::Error::General(error.to_string())))
+    };
+    let hosts = config.extra_ca_hosts.iter().map(|host| host.to_ascii_lowercase()).collect();
+    Ok(ScopedVerifier { hosts, extended: verifier(true)?, usual: verifier(false)? })
+}
+
+fn roots(config: &PoolConfig, with_extra: bool) -> Result<RootCertStore, Error> {
     let mut roots = RootCertStore::empty();
     let system = rustls_native_certs::load_native_certs();
     roots.add_parsable_certificates(system.certs);
-    if let Some(path) = &config.extra_ca_file {
+    if let Some(path) = config.extra_ca_file.as_ref().filter(|_| with_extra) {
         let text =
             std::fs::read(path).map_err(|source| Error::CaFile { path: path.clone(), source })?;
         let certs: Vec<_> = CertificateDer::pem_slice_iter(&text).flatten().collect();

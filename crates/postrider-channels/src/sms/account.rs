@@ -53,8 +53,10 @@ pub(super) struct SmsAccountFields {
     pub(super) auth: Option<String>,
     /// smpp: the message centre; `user` is the system id, `credential` the password.
     pub(super) host: Option<String>,
-    /// smpp: 2775 if absent.
+    /// smpp: 2775 if absent, 3550 with `tls`.
     pub(super) port: Option<u16>,
+    /// smpp: encrypted, with the certificate of `host`.
+    pub(super) tls: bool,
     pub(super) system_type: Option<String>,
     /// smpp: the most messages in flight; 10 if absent.
     pub(super) window: Option<usize>,
@@ -171,7 +173,8 @@ impl SmsAccountFields {
     fn smsc(&self, password: Material<String>) -> super::smpp::Smsc {
         let config = super::smpp::SmscConfig {
             host: self.host.clone().unwrap_or_default(),
-            port: self.port.unwrap_or(2775),
+            port: self.port.unwrap_or(if self.tls { 3550 } else { 2775 }),
+            tls: self.tls,
             system_id: self.user.clone().unwrap_or_default(),
             system_type: self.system_type.clone().unwrap_or_default(),
             window: self.window.unwrap_or(10),

@@ -165,6 +165,7 @@ impl SmsChannel {
             let body = smpp::submit(&account.from, to, text, validity_s(attempt, now));
             (now < attempt.expires_at).then_some(body)
         };
+        smsc.trust(|| self.wiring.pool.tls_without_http());
         let Some(end) = smsc.send(deadline, submit).await else {
             return *crate::deliver::ended(Outcome::Expired, "ttl");
         };

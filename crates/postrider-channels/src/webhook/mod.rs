@@ -20,6 +20,7 @@ use postrider_core::{
 pub use content::WebhookContent;
 pub use intake::WebhookIntake;
 pub use settings::WebhookSection;
+use sign::sign_ed25519;
 pub use sign::{WebhookSecret, sign};
 pub use target::WebhookTarget;
 
@@ -39,6 +40,10 @@ pub trait WebhookSecrets: Send + Sync {
 pub struct WebhookChannel {
     pub wiring: Wiring,
     pub secrets: Arc<dyn WebhookSecrets>,
+    /// Addresses without secrets of their own get one each, made from the tenant's.
+    pub secret_per_address: bool,
+    /// Signs also with Ed25519.
+    pub ed25519: bool,
 }
 
 impl_channel!(WebhookChannel);
@@ -55,6 +60,8 @@ pub(crate) const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent"
 pub(crate) struct WebhookCall {
     endpoint: Endpoint,
     secrets: Vec<Arc<WebhookSecret>>,
+    /// Those that also sign with Ed25519.
+    ed25519: Vec<Arc<WebhookSecret>>,
     id: String,
     body: Bytes,
 }
@@ -65,9 +72,11 @@ impl Protocol for WebhookChannel {
     fn prepare(&self, attempt: &Attempt) -> Result<WebhookCall, Ended> {
         let WebhookTarget { url, secrets } = target_of(attempt)?;
         let endpoint = self.wiring.endpoint(&url)?;
-        let secrets = self.secrets_for(&attempt.message.tenant, &secrets)?;
+        let tenant = &attempt.message.tenant;
+        let ed25519 = if self.ed25519 { self.secrets.secrets(tenant) } else { Vec::new() };
+        let secrets = self.secrets_for(tenant, &url, &secrets)?;
         let body = body::render(attempt)?;
-        Ok(WebhookCall { endpoint, secrets, id: attempt.delivery.to_string(), body })
+        Ok(WebhookCall { endpoint, secrets, ed25519, id: attempt.delivery.to_string(), body })
     }
 
     async fn send(&self, attempt: &Attempt, call: WebhookCall) -> Result<Report, Ended> {
@@ -97,10 +106,15 @@ impl WebhookChannel {
     fn secrets_for(
         &self,
         tenant: &TenantId,
+        url: &str,
         own: &[Cow<'_, str>],
     ) -> Result<Vec<Arc<WebhookSecret>>, Ended> {
         let secrets = if own.is_empty() {
-            self.secrets.secrets(tenant)
+            let shared = self.secrets.secrets(tenant);
+            match self.secret_per_address {
+                true => shared.iter().map(|secret| Arc::new(secret.for_address(url))).collect(),
+                false => shared,
+            }
         } else {
             own.iter().filter_map(|text| WebhookSecret::parse(text).ok()).map(Arc::new).collect()
         };
@@ -116,7 +130,8 @@ fn headers(attempt: &Attempt, call: &WebhookCall, now: Timestamp) -> HeaderMap {
     let mut headers = own_headers(JSON);
     headers.insert(TIMESTAMP, HeaderValue::from(now.as_secs()));
     headers.insert(EXPIRES, HeaderValue::from(attempt.expires_at.as_secs()));
-    let signature = sign(&call.secrets, &call.id, now.as_secs(), &call.body);
+    let mut signature = sign(&call.secrets, &call.id, now.as_secs(), &call.body);
+    sign_ed25519(&mut signature, &call.ed25519, &call.id, now.as_secs(), &call.body);
     if let Ok(signature) = HeaderValue::try_from(signature) {
         headers.insert(SIGNATURE, signature);
     }

@@ -18,6 +18,11 @@ channel_section! {
     WebhookSection as "webhook" {
         /// A replaced secret goes on signing beside the new one for this long.
         secret_overlap_s: u64 = 86_400,
+        /// Every address has a secret of its own, made from the tenant's, so that no receiver can forge a webhook to
+        /// another one. False: all addresses of a tenant share its secret.
+        secret_per_address: bool = true,
+        /// Sign also with Ed25519 (`v1a`), which receivers can check but not make. Costs some 20 µs per call.
+        ed25519: bool = false,
     }
     limits + per_address "Requests" " to one origin" = ChannelLimits::USUAL
 }
@@ -56,7 +61,12 @@ impl ChannelDefinition for WebhookSection {
     }
 
     async fn build(&self, parts: ChannelParts) -> Result<BuiltChannel, Error> {
-        let channel = WebhookChannel { wiring: parts.wiring, secrets: parts.webhook_secrets };
+        let channel = WebhookChannel {
+            wiring: parts.wiring,
+            secrets: parts.webhook_secrets,
+            secret_per_address: self.secret_per_address,
+            ed25519: self.ed25519,
+        };
         Ok(BuiltChannel::without_accounts(channel, WebhookIntake { policy: parts.network }))
     }
 }

@@ -190,7 +190,12 @@ impl SubjectFixture {
                 let keys = Arc::new(Keys::generate());
                 Box::new(WebPushChannel::new(wiring, keys, "mailto:ops@example.com").unwrap())
             }
-            Subject::Webhook => Box::new(WebhookChannel { wiring, secrets: Arc::new(Secrets) }),
+            Subject::Webhook => Box::new(WebhookChannel {
+                wiring,
+                secrets: Arc::new(Secrets),
+                secret_per_address: false,
+                ed25519: false,
+            }),
             Subject::Http => Box::new(HttpChannel { wiring, credentials: Arc::new(OneCredential) }),
             Subject::Chat => Box::new(ChatChannel { wiring, hosts: Default::default() }),
             _ => {

@@ -10,6 +10,7 @@ use tokio::sync::Notify;
 
 use crate::accounts::{TestAccounts, WITHIN};
 use crate::fake_smsc::{Act, BIND, ENQUIRE, FakeSmsc, RECEIPT_ANSWERED, SUBMIT, UNBIND};
+use crate::provider::authority;
 
 const BACKOFF: Outcome = Outcome::RetryBackoff { at_least: Duration::ZERO };
 
@@ -287,4 +288,37 @@ async fn a_quiet_line_is_asked_whether_anybody_is_there() {
     tokio::time::resume();
     assert_eq!(fixture.text().await.outcome, Outcome::Accepted);
     assert_eq!(smsc.heard(BIND).len(), 1);
+}
+
+/// A way to a message centre that speaks TLS; its port.
+async fn tls_to(port: u16) -> u16 {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let front = listener.local_addr().unwrap().port();
+    let tls = tokio_rustls::TlsAcceptor::from(authority().server_config(b"", false));
+    tokio::spawn(async move {
+        while let Ok((tcp, _)) = listener.accept().await {
+            let tls = tls.clone();
+            tokio::spawn(async move {
+                let Ok(mut stream) = tls.accept(tcp).await else { return };
+                let centre = tokio::net::TcpStream::connect(("127.0.0.1", port)).await;
+                let _ = tokio::io::copy_bidirectional(&mut stream, &mut centre.unwrap()).await;
+            });
+        }
+    });
+    front
+}
+
+#[tokio::test]
+async fn a_message_centre_is_reached_by_tls_and_never_without_it_if_it_is_asked_for() {
+    let smsc = FakeSmsc::start().await;
+    let mut account = smsc.account();
+    account["tls"] = true.into();
+    let plain = TestAccounts::sms(&[account.clone()], WITHIN).text().await;
+    assert_ne!(plain.outcome, Outcome::Accepted, "the password is not sent in the clear");
+    assert!(smsc.heard(BIND).is_empty());
+    let port = account["port"].as_u64().and_then(|port| u16::try_from(port).ok()).unwrap();
+    account["port"] = tls_to(port).await.into();
+    let report = TestAccounts::sms(&[account], WITHIN).text().await;
+    assert_eq!(report.outcome, Outcome::Accepted, "{report:?}");
+    assert_eq!(smsc.heard(SUBMIT).len(), 1);
 }

@@ -113,7 +113,7 @@ fn config(listen: SocketAddr, folder: &Path, accounts: &str) -> String {
     // erasure would see an outage in that, so it gets a wide limit.
     format!(
         "[store]\ndata = {data}\n[server]\nlisten = \"{listen}\"\n\
-         [breaker]\ngone_share = 0.9\n\
+         [breaker]\ngone_share = 0.9\n[webhook]\nsecret_per_address = false\n\
          [network]\nallow_private_targets = true\nallow_plain_http = true\nextra_ca_file = {ca}\n\
          {classes}{accounts}",
         data = toml_path(&folder.join("data")),

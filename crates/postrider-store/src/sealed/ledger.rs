@@ -180,7 +180,11 @@ impl Ledger for SealedStore {
         self.inner.oldest_pending().await
     }
 
-    async fn prune(&self, retention: &Retention) -> StoreResult<u64> {
+    async fn holdings(&self) -> StoreResult<Vec<TenantHoldings>> {
+        self.inner.holdings().await
+    }
+
+    async fn prune(&self, retention: &Retention) -> StoreResult<PruneProgress> {
         self.inner.prune(retention).await
     }
 

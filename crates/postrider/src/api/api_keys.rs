@@ -124,6 +124,10 @@ pub(crate) async fn create(
     let own = config.tenants.get(rights.tenant.as_str()).filter(|_| !rights.all_tenants);
     let made = app.keys.create(name, rights, config.limits.of(own).keys_max).await?;
     audit(&access.caller, "key.create", &made.key.id, 1);
+    note_audit(|draft| {
+        draft.tenant = owner(&made.key).cloned();
+        draft.after = serde_json::to_value(KeyBody::new(&made.key, None)).ok();
+    });
     let body = KeyBody { key: Some(made.text), ..KeyBody::new(&made.key, None) };
     Ok((StatusCode::CREATED, [("cache-control", "no-store")], Json(body)).into_response())
 }

@@ -1,5 +1,6 @@
 //! Access rights: turns the bearer key of a request into a caller with a tenant and rights.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +13,8 @@ use super::SharedState;
 use super::caller_address::caller_address;
 use super::parameters::quoted;
 use super::problem::Problem;
-use crate::keys::{Caller, KeyRejection, KeyScope};
+use crate::audit::{ActingKey, with_draft};
+use crate::keys::{Caller, KeyRejection, KeyScope, key_id};
 
 /// The header by which a key for all tenants acts for another tenant.
 pub(crate) const TENANT_HEADER: &str = "postrider-tenant";
@@ -186,6 +188,7 @@ impl FromRequestParts<SharedState> for AdminAccess {
         let (caller, _) = identify(parts, app)?;
         allow(app, &caller, &[KeyScope::Admin])?;
         require_server(app, &caller, KeyScope::Admin)?;
+        with_draft(|draft| draft.tenant = None);
         Ok(Self { caller })
     }
 }
@@ -236,9 +239,14 @@ impl KeyAccess {
 fn identify(parts: &Parts, app: &SharedState) -> Result<(Caller, Option<TenantId>), Problem> {
     let mut caller = authenticate(parts, app)?;
     limit_calls(app, &mut caller)?;
+    let view = view(parts, app, &caller)?;
+    with_draft(|draft| draft.tenant.clone_from(&view));
+    Ok((caller, view))
+}
+
+fn view(parts: &Parts, app: &SharedState, caller: &Caller) -> Result<Option<TenantId>, Problem> {
     let Some(header) = parts.headers.get(TENANT_HEADER) else {
-        let view = Some(caller.tenant.clone());
-        return Ok((caller, view));
+        return Ok(Some(caller.tenant.clone()));
     };
     let requested = header.to_str().unwrap_or_default();
     if !caller.all_tenants && requested != caller.tenant.as_str() {
@@ -249,8 +257,8 @@ fn identify(parts: &Parts, app: &SharedState) -> Result<(Caller, Option<TenantId
         )));
     }
     match requested {
-        ALL_TENANTS => Ok((caller, None)),
-        name => Ok((caller, Some(parse_tenant("Postrider-Tenant", name)?))),
+        ALL_TENANTS => Ok(None),
+        name => Ok(Some(parse_tenant("Postrider-Tenant", name)?)),
     }
 }
 
@@ -297,9 +305,9 @@ fn authenticate(parts: &Parts, app: &SharedState) -> Result<Caller, Problem> {
         }
     };
     let from = caller_address(parts, &app.config().server.trusted_proxies);
-    app.keys
-        .authenticate(bearer, from)
-        .map_err(|rejection| throttled(app, from, rejected(app, rejection)))
+    let caller = app.keys.authenticate(bearer, from);
+    note_key(&caller, bearer, from);
+    caller.map_err(|rejection| throttled(app, from, rejected(app, rejection)))
 }
 
 /// Counts a wrong key or code against its address. Whoever used too many has to wait.
@@ -318,6 +326,18 @@ pub(super) fn wrong_code(app: &SharedState, from: Option<std::net::IpAddr>) -> P
     app.metrics.key_refused("code");
     let detail = "this code is wrong, was used before, or its time is over; make one with `postrider keys sign-in`";
     throttled(app, from, unauthorized(detail))
+}
+
+/// Tells the audit log who calls.
+fn note_key(caller: &Result<Caller, KeyRejection>, bearer: &str, from: Option<IpAddr>) {
+    let key = match caller {
+        Ok(caller) => Some(caller.key.map_or(ActingKey::Configured, ActingKey::Stored)),
+        Err(KeyRejection::Unknown) => None,
+        Err(_) => key_id(bearer).map(ActingKey::Stored),
+    };
+    with_draft(|draft| {
+        (draft.address, draft.key, draft.is_signed_in) = (from, key, caller.is_ok());
+    });
 }
 
 /// The answer to a key that does not work.

@@ -56,7 +56,7 @@ pub(crate) async fn list(
 }
 
 /// Selects dead letters; `{}` selects all of them.
-#[derive(Debug, Default, Deserialize, ToSchema)]
+#[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schema(as = DeadFilter)]
 pub(crate) struct DeadLetterFilter {
@@ -120,10 +120,12 @@ pub(crate) async fn replay(
         return Err(Problem::field("ttl_s", found.to_string(), allowed));
     }
     check_retry(request.retry.as_ref())?;
+    let chosen = chosen(request.ids.as_deref(), request.filter.as_ref());
     let which = selection(request.ids, request.filter)?;
     let how = Replay { ttl_s: request.ttl_s, rate_per_s: request.rate_per_s, retry: request.retry };
     let replayed = app.store.replay(Some(&access.tenant), which, how).await?;
     audit(&access.caller, "dead_letters.replay", &"", replayed);
+    note_audit(|draft| draft.filter = chosen);
     Ok(Json(ReplayResponse { replayed }))
 }
 
@@ -135,9 +137,11 @@ pub(crate) async fn discard(
     access: ReplayAccess,
     JsonBody(request): JsonBody<DiscardRequest>,
 ) -> ApiResult<Json<DiscardResponse>> {
+    let chosen = chosen(request.ids.as_deref(), request.filter.as_ref());
     let which = selection(request.ids, request.filter)?;
     let discarded = app.store.discard(Some(&access.tenant), which).await?;
     audit(&access.caller, "dead_letters.discard", &"", discarded);
+    note_audit(|draft| draft.filter = chosen);
     Ok(Json(DiscardResponse { discarded }))
 }
 
@@ -149,6 +153,21 @@ fn check_retry(policy: Option<&RetryPolicy>) -> ApiResult<()> {
         e
     };
     Err(postrider_dispatch::IntakeRefusal::invalid(errors.into_iter().map(below).collect()).into())
+}
+
+/// What a request chose, for the audit log. A recipient is not repeated there.
+pub(super) fn chosen(ids: Option<&[String]>, filter: Option<&impl Serialize>) -> Option<Value> {
+    if let Some(ids) = ids {
+        return Some(serde_json::json!({"ids": ids}));
+    }
+    let mut filter = serde_json::to_value(filter?).unwrap_or_default();
+    if let Some(fields) = filter.as_object_mut() {
+        fields.retain(|_, value| !value.is_null());
+        if let Some(recipient) = fields.get_mut("recipient") {
+            *recipient = "(given)".into();
+        }
+    }
+    Some(filter)
 }
 
 /// The ids of a request.

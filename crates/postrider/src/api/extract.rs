@@ -17,6 +17,7 @@ use postrider_core::model::json_fields;
 use serde::de::DeserializeOwned;
 
 use super::SharedState;
+use super::audit::audited;
 use super::caller_address::{PeerAddress, is_among};
 use super::problem::Problem;
 
@@ -38,6 +39,8 @@ impl<T: DeserializeOwned> FromRequestParts<SharedState> for StrictQuery<T> {
 /// What holds for the calls of one path.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CallRules {
+    /// The path with the names of its parameters.
+    pub(crate) path: &'static str,
     pub(crate) takes_query: bool,
     /// Its answer has no end of its own.
     pub(crate) is_stream: bool,
@@ -55,19 +58,26 @@ pub(crate) async fn guarded(
 ) -> Response {
     let mut answer = match checked(&app, rules, &request) {
         Err(problem) => problem.into_response(),
-        Ok(()) if rules.is_stream => next.run(request).await,
         Ok(()) => {
-            let time = Duration::from_secs(app.config().server.request_timeout_s) + DEADLINE_AFTER;
-            match tokio::time::timeout(time, next.run(request)).await {
-                Ok(answer) => answer,
-                Err(_) => Problem::late().into_response(),
-            }
+            let method = request.method().clone();
+            audited(&app, rules, &method, answered(&app, rules, request, next)).await
         }
     };
     let headers = answer.headers_mut();
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     answer
+}
+
+async fn answered(app: &SharedState, rules: CallRules, request: Request, next: Next) -> Response {
+    if rules.is_stream {
+        return next.run(request).await;
+    }
+    let time = Duration::from_secs(app.config().server.request_timeout_s) + DEADLINE_AFTER;
+    match tokio::time::timeout(time, next.run(request)).await {
+        Ok(answer) => answer,
+        Err(_) => Problem::late().into_response(),
+    }
 }
 
 fn checked(app: &SharedState, rules: CallRules, request: &Request) -> Result<(), Problem> {

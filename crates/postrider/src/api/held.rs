@@ -3,12 +3,12 @@
 use postrider_core::ports::store::{DeliveryFilter, Selection};
 
 use super::auth::ReleaseAccess;
-use super::dead_letters::delivery_ids;
+use super::dead_letters::{chosen, delivery_ids};
 use super::parameters::{channel, optional_id, time};
 use super::prelude::*;
 
 /// Selects held deliveries; `{}` selects all of them.
-#[derive(Debug, Default, Deserialize, ToSchema)]
+#[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schema(as = HeldFilter)]
 pub(crate) struct HeldFilterBody {
@@ -53,6 +53,7 @@ pub(crate) async fn release(
     if let Some(rate) = request.rate_per_s.filter(|r| !(r.is_finite() && *r > 0.0)) {
         return Err(Problem::field("rate_per_s", rate.to_string(), "a number above 0"));
     }
+    let chosen = chosen(request.ids.as_deref(), request.filter.as_ref());
     let which = match (request.ids, request.filter) {
         (Some(ids), None) => Selection::Ids(delivery_ids(&ids)?),
         (None, Some(filter)) => Selection::Filter(filter_of(filter)?),
@@ -63,6 +64,7 @@ pub(crate) async fn release(
     };
     let released = app.store.release_held(access.view.as_ref(), which, request.rate_per_s).await?;
     audit(&access.caller, "deliveries.release", &"", released);
+    note_audit(|draft| draft.filter = chosen);
     Ok(Json(ReleaseResponse { released }))
 }
 

@@ -4,6 +4,7 @@
 mod accounts;
 mod addresses;
 mod api_keys;
+mod audit;
 mod auth;
 mod batch;
 mod caller_address;
@@ -11,6 +12,7 @@ mod channel_schema;
 mod cursor;
 mod dead_letters;
 mod deliveries;
+mod encryption;
 mod events;
 mod explain;
 mod extract;
@@ -34,7 +36,6 @@ mod strikes;
 mod templates;
 mod views;
 
-use std::fmt::Display;
 use std::sync::{Arc, OnceLock};
 
 use axum::Router;
@@ -47,9 +48,11 @@ use postrider_core::ports::store::{Store, StoreHealth};
 use postrider_core::{Clock, Timestamp};
 use postrider_dispatch::lanes::OperatorOrder;
 use postrider_dispatch::{DispatcherStatus, Lanes, MessageIntake};
+use postrider_store::sealed::DataKeys;
 use tokio::sync::watch;
 
 use self::request_limits::FailedSignIns;
+use crate::audit::AuditTrail;
 use crate::config::Config;
 use crate::keys::{ApiKeys, Caller, SigningKeys};
 use crate::live::{LiveConfig, OperatorActions, TemplateStore};
@@ -57,6 +60,7 @@ use crate::quotas::TenantQuotas;
 use crate::serve::CredentialMonitor;
 use crate::serve::regions::RegionWatch;
 use crate::telemetry::Metrics;
+use audit::{audit, note_audit};
 pub(crate) use caller_address::PeerAddress;
 use extract::CallRules;
 pub use problem::Problem;
@@ -75,6 +79,9 @@ pub struct ApiParts {
     pub keys: ApiKeys,
     pub signing: Arc<SigningKeys>,
     pub metrics: Arc<Metrics>,
+    pub audit: Arc<AuditTrail>,
+    /// Absent if the store is not encrypted.
+    pub data_keys: Option<Arc<DataKeys>>,
     pub pool: Pool,
     /// The accounts of the channels that have any.
     pub books: Vec<Arc<dyn AccountListing>>,
@@ -168,6 +175,7 @@ pub fn router(app: SharedState) -> Router {
     let described = openapi::routes().into_iter().map(|(path, _, methods)| (path, methods));
     for (path, methods) in described.chain(page::routes()) {
         let rules = path.starts_with("/v1/").then(|| CallRules {
+            path,
             takes_query: QUERY_PATHS.contains(&path),
             is_stream: STREAM_PATHS.contains(&path),
         });
@@ -195,8 +203,15 @@ pub fn metrics_router(app: SharedState) -> Router {
 }
 
 /// Paths that take query parameters. Each handler refuses unknown ones.
-const QUERY_PATHS: [&str; 5] =
-    ["/v1/deliveries", "/v1/dead-letters", "/v1/addresses", "/v1/strikes", "/v1/lanes"];
+const QUERY_PATHS: [&str; 7] = [
+    "/v1/webhook-secrets",
+    "/v1/deliveries",
+    "/v1/dead-letters",
+    "/v1/addresses",
+    "/v1/strikes",
+    "/v1/lanes",
+    "/v1/audit",
+];
 
 /// Paths whose answers take as long as the caller likes.
 const STREAM_PATHS: [&str; 2] = ["/v1/messages/batch", "/v1/events"];
@@ -218,12 +233,6 @@ async fn wrong_method(request: Request) -> Problem {
 /// The id of the caller's key.
 fn key_name(caller: &Caller) -> String {
     caller.key.map_or_else(|| "configured admin key".to_owned(), |id| id.to_string())
-}
-
-/// Logs an action that changes or reveals something.
-fn audit(caller: &Caller, action: &'static str, subject: &dyn Display, count: u64) {
-    let key = key_name(caller);
-    tracing::info!(target: "audit", action, tenant = %caller.tenant, key, subject = %subject, count);
 }
 
 #[cfg(test)]

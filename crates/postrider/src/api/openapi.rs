@@ -7,9 +7,9 @@ use utoipa::{Modify, OpenApi};
 
 use super::settings::{classes, limits, tenants};
 use super::{
-    SharedState, accounts, addresses, api_keys, batch, dead_letters, deliveries, events, held,
-    lanes, messages, openapi_problems, overview, settings, sign_in, signing_keys, strikes,
-    templates,
+    SharedState, accounts, addresses, api_keys, audit, batch, dead_letters, deliveries, encryption,
+    events, held, lanes, messages, openapi_problems, overview, settings, sign_in, signing_keys,
+    strikes, templates,
 };
 
 pub(super) type Route = (&'static str, &'static [&'static str], MethodRouter<SharedState>);
@@ -68,6 +68,10 @@ api! {
     "/v1/keys/{id}" => delete(api_keys::revoke);
     "/v1/sign-in-codes" => post(sign_in::create);
     "/v1/sign-in" => post(sign_in::exchange);
+    "/v1/audit" => get(audit::list);
+    "/v1/encryption" => get(encryption::show);
+    "/v1/encryption/rotate" => post(encryption::rotate);
+    "/v1/encryption/tenants/{name}/destroy" => post(encryption::destroy);
     "/v1/stats" => get(overview::stats);
     "/v1/stats/history" => get(overview::history);
     "/v1/lanes" => get(lanes::list);

@@ -17,4 +17,4 @@ pub(super) use super::extract::{JsonBody, RawJson, StrictQuery};
 pub(super) use super::parameters::{limit, quoted, shortened};
 pub(super) use super::problem::{ApiResult, Problem};
 pub(super) use super::views::{Time, page};
-pub(super) use super::{SharedState, audit, key_name};
+pub(super) use super::{SharedState, audit, key_name, note_audit};

@@ -1,5 +1,7 @@
 //! Our own signing keys: VAPID public keys and webhook secrets, with rotation.
 
+use postrider_channels::webhook::WebhookSecret;
+
 use super::prelude::*;
 use crate::keys::{RotationLimits, SigningKind};
 use crate::quotas::limits_of;
@@ -26,6 +28,9 @@ pub(crate) struct WebhookSecretBody {
     pub id: String,
     /// `whsec_…`: a receiver verifies signatures with it.
     pub secret: String,
+    /// `whpk_…`: a receiver verifies `v1a` signatures with it, if the server has `webhook.ed25519`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub public_key: Option<String>,
     pub active: bool,
     pub created_at: Time,
     /// When it was replaced. It goes on signing beside the new secret for a while.
@@ -62,15 +67,25 @@ pub(crate) async fn rotate_vapid(
     Ok(Json(vapid_list(&app, &access.tenant)))
 }
 
-/// The tenant's webhook secrets that are in use, the active one first.
-#[utoipa::path(get, path = "/v1/webhook-secrets", tag = "keys", responses((status = 200, body = WebhookSecretList), (status = 403, body = Problem)))]
+/// For which address.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, default)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct WebhookSecretQuery {
+    /// The URL of a webhook: its own secrets are shown instead of the tenant's, from which they are made.
+    pub url: Option<String>,
+}
+
+/// The tenant's webhook secrets that are in use, or those of one address, the active one first.
+#[utoipa::path(get, path = "/v1/webhook-secrets", tag = "keys", params(WebhookSecretQuery), responses((status = 200, body = WebhookSecretList), (status = 403, body = Problem)))]
 pub(crate) async fn webhook(
     State(app): State<SharedState>,
     access: ManageAccess,
+    StrictQuery(query): StrictQuery<WebhookSecretQuery>,
 ) -> ApiResult<Response> {
     app.signing.ensure(&access.tenant).await?;
     audit(&access.caller, "webhook_secrets.read", &access.tenant, 1);
-    Ok(secret_list(&app, &access.tenant))
+    Ok(secret_list(&app, &access.tenant, query.url.as_deref()))
 }
 
 /// Create a new active webhook secret. The old one signs beside it for a while (24 h by default).
@@ -83,7 +98,7 @@ pub(crate) async fn rotate_webhook(
     app.signing.rotate(&access.tenant, SigningKind::Webhook, &limits).await?;
     app.lanes.credential_renewed(&access.tenant);
     audit(&access.caller, "webhook_secrets.rotate", &access.tenant, 1);
-    Ok(secret_list(&app, &access.tenant))
+    Ok(secret_list(&app, &access.tenant, None))
 }
 
 fn rotation_limits(app: &SharedState, tenant: &TenantId, kind: SigningKind) -> RotationLimits {
@@ -106,11 +121,16 @@ fn vapid_list(app: &SharedState, tenant: &TenantId) -> VapidList {
     VapidList { keys: keys.collect() }
 }
 
-fn secret_list(app: &SharedState, tenant: &TenantId) -> Response {
+fn secret_list(app: &SharedState, tenant: &TenantId, url: Option<&str>) -> Response {
+    let url = url.filter(|_| app.config().channels.webhook.secret_per_address);
     let secrets = app.signing.list(tenant, SigningKind::Webhook).into_iter();
     let secrets = secrets.map(|key| WebhookSecretBody {
         id: key.id.to_string(),
-        secret: key.text,
+        public_key: WebhookSecret::parse(&key.text).ok().and_then(|secret| secret.public_key()),
+        secret: match url.map(|url| (url, WebhookSecret::parse(&key.text))) {
+            Some((url, Ok(shared))) => WebhookSecret::show(&shared.raw_for_address(url)),
+            _ => key.text,
+        },
         active: key.active,
         created_at: key.created_at.into(),
         retired_at: key.retired_at.map(Into::into),

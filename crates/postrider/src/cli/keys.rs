@@ -125,13 +125,37 @@ pub(super) async fn vapid(command: SigningKeysCommand, session: ServerSession) -
     signing_keys(command, session, "/v1/vapid", "keys", &columns).await
 }
 
+#[derive(Debug, Subcommand)]
+pub(super) enum WebhookSecretsCommand {
+    /// List those in use, the active one first.
+    List {
+        /// The URL of a webhook: show the secrets of this address.
+        #[arg(long)]
+        url: Option<String>,
+    },
+    /// Create a new active one. The old one signs beside it for a while.
+    Rotate,
+}
+
 pub(super) async fn webhook_secrets(
-    command: SigningKeysCommand,
+    command: WebhookSecretsCommand,
     session: ServerSession,
 ) -> CliResult {
-    let columns =
-        [("KEY", "/id"), ("ACTIVE", "/active"), ("CREATED", "/created_at"), ("SECRET", "/secret")];
-    signing_keys(command, session, "/v1/webhook-secrets", "secrets", &columns).await
+    let columns = [
+        ("KEY", "/id"),
+        ("ACTIVE", "/active"),
+        ("CREATED", "/created_at"),
+        ("SECRET", "/secret"),
+        ("PUBLIC KEY", "/public_key"),
+    ];
+    let path = "/v1/webhook-secrets";
+    let (command, path) = match command {
+        WebhookSecretsCommand::List { url } => {
+            (SigningKeysCommand::List, with_query(path, &[("url", url)]))
+        }
+        WebhookSecretsCommand::Rotate => (SigningKeysCommand::Rotate, path.to_owned()),
+    };
+    signing_keys(command, session, &path, "secrets", &columns).await
 }
 
 async fn signing_keys(

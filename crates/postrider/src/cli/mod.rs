@@ -2,11 +2,13 @@
 
 mod accounts;
 mod addresses;
+mod audit;
 mod backup;
 mod data_folder;
 mod dead;
 mod demo;
 mod doctor;
+mod encryption;
 mod fsck;
 mod held;
 mod keys;
@@ -112,11 +114,15 @@ enum CliCommand {
     /// VAPID keys: list, rotate.
     Vapid(ClientArgs<keys::SigningKeysCommand>),
     /// Webhook secrets, with which receivers verify signatures: list, rotate.
-    WebhookSecrets(ClientArgs<keys::SigningKeysCommand>),
+    WebhookSecrets(ClientArgs<keys::WebhookSecretsCommand>),
     /// Lanes: list, show, pause, resume, and the breakers of their providers.
     Lanes(ClientArgs<lanes::LanesCommand>),
     /// Accounts at providers: which are used, which are held, why and until when.
     Accounts(ClientArgs<accounts::AccountsCommand>),
+    /// The audit log: who did what. List, export, verify.
+    Audit(ClientArgs<audit::AuditCommand>),
+    /// Encryption at rest: status, rotate the master key, destroy the key of a tenant.
+    Encryption(ClientArgs<encryption::EncryptionCommand>),
     /// Check set-up and credentials: what is wrong, and how to fix it.
     Doctor(doctor::DoctorArgs),
     /// Check a data folder that no server uses, or repair it.
@@ -219,6 +225,8 @@ impl CliCommand {
             Self::WebhookSecrets(args) => args.run(keys::webhook_secrets).await,
             Self::Lanes(args) => args.run(lanes::run).await,
             Self::Accounts(args) => args.run(accounts::run).await,
+            Self::Audit(args) => args.run(audit::run).await,
+            Self::Encryption(args) => args.run(encryption::run).await,
             Self::Doctor(args) => doctor::run(args).await,
             Self::Fsck(args) => fsck::run(args).await,
             Self::Backup(args) => backup::backup(args).await,

@@ -25,9 +25,9 @@ pub use accounts::AccountSection;
 pub use environment::Environment;
 pub use reference::reference;
 use sections::{
-    AdminSection, BreakerSection, CapacitySection, DispatchSection, LogSection, NetworkSection,
-    QuotaSection, RetentionSection, RetryBudgetSection, ServerSection, StoreSection,
-    StrikesSection, TenantSection,
+    AdminSection, BreakerSection, CapacitySection, DispatchSection, EncryptionSection, LogSection,
+    NetworkSection, QuotaSection, RetentionSection, RetryBudgetSection, ServerSection,
+    StoreSection, StrikesSection, TenantSection,
 };
 
 /// The file that `serve` uses by default.
@@ -86,6 +86,7 @@ pub struct Config {
     pub server: ServerSection,
     pub admin: AdminSection,
     pub store: StoreSection,
+    pub encryption: EncryptionSection,
     pub network: NetworkSection,
     #[serde(flatten)]
     pub channels: ChannelSections,
@@ -413,7 +414,7 @@ mod tests {
         ]);
         let config =
             Config::parse("[webpush]\nconcurrency = 3", "postrider.toml", &environment).unwrap();
-        assert!(config.network.allow_private_targets);
+        assert!(config.network.allow_private_targets.is_any());
         assert_eq!(config.channels.webpush.concurrency, 7);
         assert_eq!(config.classes["otp"].ttl_s, 30);
         assert_eq!(

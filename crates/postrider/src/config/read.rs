@@ -26,7 +26,8 @@ macro_rules! own_fields {
 }
 
 own_fields! {
-    server admin store network dispatch breaker retry_budget strikes capacity limits retention log
+    server admin store encryption network dispatch breaker retry_budget strikes capacity limits
+    retention log
     classes tenants accounts templates classify
 }
 

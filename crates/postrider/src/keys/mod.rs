@@ -18,6 +18,11 @@ pub use signing::{RotationLimits, SigningKeyInfo, SigningKeys};
 pub use stored::{ApiKey, SigningKind};
 pub use text::is_random;
 
+/// The id that a key's text names, whether there is such a key or not.
+pub(crate) fn key_id(text: &str) -> Option<postrider_core::KeyId> {
+    text::parse(text).map(|(id, _)| id)
+}
+
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     #[error(transparent)]

@@ -158,6 +158,21 @@ impl SigningKeys {
         Ok(())
     }
 
+    /// Deletes all keys of a tenant. It gets new ones when it needs them.
+    pub async fn forget(&self, tenant: &TenantId) -> Result<(), KeyError> {
+        let mut own = self.creating.lock().await;
+        for kind in [SigningKind::Vapid, SigningKind::Webhook] {
+            let name = stored::signing_keys_name(tenant, kind);
+            if let PutResult::Written(version) =
+                self.store.put_document(&name, None, None, None).await?
+            {
+                own.note(&name, version);
+            }
+        }
+        self.cache.write().unwrap_or_else(PoisonError::into_inner).tenants.remove(tenant);
+        Ok(())
+    }
+
     /// Applies what other nodes changed. Returns the tenants that have other keys now.
     pub async fn follow(&self, changes: &DocumentChanges) -> Vec<TenantId> {
         let mut own = self.creating.lock().await;

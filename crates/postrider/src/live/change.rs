@@ -7,6 +7,7 @@ use crate::config::{Config, ConfigError};
 
 /// Sections that can change as a whole while the server runs.
 const SECTIONS: [&str; 11] = [
+    "encryption",
     "classes",
     "tenants",
     "classify",

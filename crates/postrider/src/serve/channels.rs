@@ -41,7 +41,7 @@ fn channel_parts<K: VapidKeys + WebhookSecrets + 'static>(
     ChannelParts {
         wiring: Wiring { attempt_timeout, ..wiring.clone() },
         network: NetworkPolicy {
-            allow_private_targets: config.network.allow_private_targets,
+            allow_private_targets: config.network.allow_private_targets.is_any(),
             allow_plain_http: config.network.allow_plain_http,
         },
         breaker: config.breaker.policy(),

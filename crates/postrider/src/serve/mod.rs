@@ -25,6 +25,7 @@ use postrider_store::{SteadyClock, StoreFailure};
 use tokio::task::JoinHandle;
 
 use crate::api::{self, ApiState, SharedState};
+use crate::audit::AuditTrail;
 use crate::config::Config;
 use crate::keys::{ApiKeys, SigningKeys, session};
 use crate::live::{self, ConfigReader, ConfigSources, LiveConfig, OperatorActions, TemplateStore};
@@ -42,6 +43,8 @@ const KEY_USES_EVERY: Duration = Duration::from_secs(60);
 const KEY_USES_OLDER_BY: Duration = Duration::from_secs(600);
 /// How long a shutdown waits for the last uses to be written. They are only shown.
 const KEY_USES_AT_END: Duration = Duration::from_secs(1);
+/// How long a shutdown waits for the last entries of the audit log.
+const AUDIT_AT_END: Duration = Duration::from_secs(1);
 /// How long a shutdown waits for open requests.
 const REQUESTS_AT_END: Duration = Duration::from_secs(5);
 
@@ -87,6 +90,7 @@ async fn start_all(
     failure: Option<StoreFailure>,
 ) -> anyhow::Result<Running> {
     let clock = store.clock();
+    let (store, data_keys) = parts::sealed(&base, store).await?;
     // Before anything is read, so that no change in between is missed.
     let followed = store.changes(DocumentVersion::NONE, Duration::ZERO).await?.upto;
     let (config, sources) = ConfigSources::open(base, read, &*store).await?;
@@ -140,7 +144,11 @@ async fn start_all(
         region_count = regions::agree(&*store, &config.store.regions).await?;
     }
     let regions = Arc::new(RegionWatch::new(&config.store.regions));
+    let (audit, audit_writer) = AuditTrail::start(store.clone(), clock.clone(), metrics.clone());
+    let mut chores = vec![audit_writer, tokio::spawn(audit.clone().keep_counting())];
     let app = Arc::new(ApiState::new(api::ApiParts {
+        audit,
+        data_keys,
         live: LiveConfig::new(
             sources,
             config.clone(),
@@ -170,7 +178,6 @@ async fn start_all(
     let metrics_listening = listen_for_metrics(&config, &app, &metrics).await?;
     let mut dispatcher = None;
     let mut consumer = None;
-    let mut chores: Vec<JoinHandle<()>> = Vec::new();
     chores.extend(tls.map(|tls| tokio::spawn(tls.follow())));
     if config.server.role.sends() {
         let region = config.server.region.as_deref().and_then(|name| config.region_number(name));
@@ -300,6 +307,9 @@ impl Running {
         if let Ok(Err(error)) = tokio::time::timeout(KEY_USES_AT_END, uses).await {
             tracing::warn!(%error, "the last uses of keys could not be written");
         }
+        if tokio::time::timeout(AUDIT_AT_END, self.app.audit.flush()).await.is_err() {
+            tracing::warn!("the last refused calls could not be written to the audit log");
+        }
         for chore in self.chores {
             chore.abort();
             // It releases the store only when it has ended.
@@ -361,5 +371,15 @@ async fn prune(app: SharedState, consumer: Option<Arc<dyn Consumer>>, is_shared:
         if forgotten > 0 {
             tracing::info!(forgotten, "old deliveries were deleted");
         }
+        prune_audit(&app).await;
+    }
+}
+
+async fn prune_audit(app: &SharedState) {
+    let Some(retention) = app.config().retention.audit() else { return };
+    match app.audit.prune(retention).await {
+        Ok(0) => {}
+        Ok(deleted) => tracing::info!(deleted, "old entries of the audit log were deleted"),
+        Err(error) => tracing::error!(%error, "old entries of the audit log could not be deleted"),
     }
 }

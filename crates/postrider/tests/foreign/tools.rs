@@ -8,21 +8,11 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 
 use serde_json::Value;
 
-const PACKAGES: [&str; 11] = [
-    "aiosmtpd==1.4.6",
-    "dkimpy==1.1.8",
-    "pynacl",
-    "standardwebhooks==1.1.0",
-    "http-ece==1.2.1",
-    "pywebpush==2.5.0",
-    "py-vapid==1.9.6",
-    "google-auth",
-    "requests",
-    "smppy==0.3.2",
-    "smpplib==2.2.4",
-];
-
-const NODE_PACKAGES: [&str; 3] = ["@parse/node-apn@8.1.0", "web-push@3.6.7", "http_ece@1.2.1"];
+/// Versions and hashes of all packages; also of those that others need.
+const REQUIREMENTS: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../postrider/tests/fixtures/requirements/foreign.txt");
+/// The same for node, with a lock file.
+const NODE_FILES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../postrider/tests/fixtures/node");
 
 /// Runs `make` if `folder` is not there yet; other tests wait meanwhile.
 fn once(folder: &Path, make: impl FnOnce(&Path)) {
@@ -56,28 +46,29 @@ fn run(command: &mut Command) {
 
 /// A Python that has the packages.
 pub(crate) fn python() -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("foreign-python-3");
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("foreign-python-4");
     once(&folder, |folder| {
         let mut venv = Command::new("python3");
         venv.args(["-m", "venv"]).arg(folder);
         run_after(&["install", "-y", "--no-install-recommends", "python3-venv"], venv);
         let pip = folder.join("bin/pip");
         run(Command::new(pip)
-            .args(["install", "--quiet", "--disable-pip-version-check"])
-            .args(PACKAGES));
+            .args(["install", "--quiet", "--disable-pip-version-check", "--require-hashes", "-r"])
+            .arg(REQUIREMENTS));
     });
     folder.join("bin/python")
 }
 
 /// A folder where node finds the packages.
 fn node_modules() -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("foreign-node-2");
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("foreign-node-3");
     once(&folder, |folder| {
         fs::create_dir_all(folder).unwrap();
-        fs::write(folder.join("package.json"), r#"{"private":true}"#).unwrap();
+        for file in ["package.json", "package-lock.json"] {
+            fs::copy(Path::new(NODE_FILES).join(file), folder.join(file)).unwrap();
+        }
         run(Command::new("npm")
-            .args(["install", "--no-audit", "--no-fund"])
-            .args(NODE_PACKAGES)
+            .args(["ci", "--ignore-scripts", "--no-audit", "--no-fund"])
             .current_dir(folder));
     });
     folder

@@ -17,6 +17,12 @@ pub(crate) fn server(config: &str) -> ProcessFixture {
     ProcessFixture::started(env!("CARGO_BIN_EXE_postrider"), config).unwrap()
 }
 
+/// Ends the server in order.
+pub(crate) fn stop(server: &mut ProcessFixture) {
+    server.signal("TERM").unwrap();
+    assert!(server.await_end().unwrap().success());
+}
+
 /// One who calls the server.
 #[derive(Clone)]
 pub(crate) struct Attacker {
@@ -144,6 +150,13 @@ pub(crate) async fn read_until(stream: &mut TcpStream, word: &str) -> String {
         text += &String::from_utf8_lossy(&part[..read]);
     }
     text
+}
+
+/// Reads what there is before the end, whatever the end is.
+pub(crate) async fn read_some(stream: &mut TcpStream) -> usize {
+    let mut bytes = Vec::new();
+    let read = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut bytes)).await;
+    read.map_or(0, |read| read.unwrap_or(0))
 }
 
 /// Reads to the end, which must come within `time`.

@@ -1,7 +1,10 @@
 //! Attacks on the real binary, over real sockets. SECURITY.md lists which test performs which attack.
 #![expect(clippy::unwrap_used, reason = "what a test cannot go on without ends it")]
 
+mod audit;
 mod credentials;
+mod egress;
+mod encryption;
 mod errors;
 mod fixture;
 mod keys;
@@ -9,4 +12,5 @@ mod limits;
 mod network;
 mod page;
 mod quotas;
+mod signatures;
 mod templates;

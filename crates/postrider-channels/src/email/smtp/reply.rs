@@ -197,4 +197,20 @@ mod tests {
         let reply = parse("550 5.1.1 <A@b.c>: a@B.C is unknown\r\n");
         assert_eq!(reply.detail("a@b.c").unwrap(), "<[hidden]>: [hidden] is unknown");
     }
+
+    #[test]
+    fn no_reply_breaks_its_parser_when_it_is_fuzzed() {
+        let corpus = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus");
+        let seeds: [&[u8]; 3] = [
+            b"250-a\r\n250 OK queued as 4F2\r\n",
+            b"550 5.1.1 <a@b.example> unknown\r\n",
+            b"421\n",
+        ];
+        postrider_testkit::fuzz::fuzz("smtp_reply", &corpus, &seeds, |bytes| {
+            if let Ok(Some((reply, length))) = SmtpReply::parse(bytes) {
+                assert!(length <= bytes.len());
+                let _ = (reply.for_table(), reply.queued_as(), reply.detail("a@b.example"));
+            }
+        });
+    }
 }

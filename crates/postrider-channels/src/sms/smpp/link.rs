@@ -7,8 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use bytes::BytesMut;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -43,8 +42,8 @@ pub(super) struct SmppLink {
 
 impl SmppLink {
     pub(super) fn start(
-        reader: OwnedReadHalf,
-        writer: OwnedWriteHalf,
+        reader: impl AsyncRead + Send + Unpin + 'static,
+        writer: impl AsyncWrite + Send + Unpin + 'static,
         on_receipt: OnReceipt,
     ) -> Arc<Self> {
         let (write, queue) = mpsc::channel(QUEUED_MAX);
@@ -140,7 +139,7 @@ impl SmppLink {
 /// Ends when the link is closed or a write fails. An unused link is unbound.
 async fn write_all(
     mut queue: mpsc::Receiver<Pdu>,
-    mut writer: OwnedWriteHalf,
+    mut writer: impl AsyncWrite + Unpin,
     link: Weak<SmppLink>,
     mut over: watch::Receiver<bool>,
 ) {
@@ -180,7 +179,7 @@ async fn write_all(
 
 /// Closes a connection that is silent for three enquiry intervals.
 async fn read_all(
-    mut reader: OwnedReadHalf,
+    mut reader: impl AsyncRead + Unpin,
     link: Weak<SmppLink>,
     mut over: watch::Receiver<bool>,
     on_receipt: OnReceipt,

@@ -5,9 +5,10 @@ mod link;
 mod pdu;
 pub(super) mod probe;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use rustls::ClientConfig;
 use tokio::sync::{Mutex, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
@@ -16,7 +17,7 @@ pub use pdu::{SmppReceipt, submit};
 use crate::accounts::Material;
 use crate::call_clock;
 use crate::pool::TransportError;
-use crate::pool::connect::dial;
+use crate::pool::connect::{dial, encrypt};
 use link::{LinkError, SmppLink};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -29,6 +30,8 @@ const NOT_BOUND: u32 = 0x04;
 pub struct SmscConfig {
     pub host: String,
     pub port: u16,
+    /// Encrypted, with the certificate of `host`.
+    pub tls: bool,
     pub system_id: String,
     pub system_type: String,
     pub window: usize,
@@ -67,6 +70,8 @@ pub struct Smsc {
     places: Semaphore,
     connection: Mutex<SmscConnection>,
     on_receipt: OnReceipt,
+    /// Which certificates are trusted.
+    trust: OnceLock<Arc<ClientConfig>>,
 }
 
 /// The connection to the message centre, or when and why the last connect failed.
@@ -89,7 +94,15 @@ impl SmscConnection {
 impl Smsc {
     pub fn new(config: SmscConfig, password: Material<String>, on_receipt: OnReceipt) -> Self {
         let places = Semaphore::new(config.window.max(1));
-        Self { config, password, places, connection: Mutex::default(), on_receipt }
+        let (connection, trust) = (Mutex::default(), OnceLock::new());
+        Self { config, password, places, connection, on_receipt, trust }
+    }
+
+    /// Uses these certificates, if the message centre is reached by TLS. The first call counts.
+    pub fn trust(&self, tls: impl FnOnce() -> Arc<ClientConfig>) {
+        if self.config.tls {
+            self.trust.get_or_init(tls);
+        }
     }
 
     /// Sends one message, which is built when the window has room. `None` means that it is no longer wanted.
@@ -153,8 +166,19 @@ impl Smsc {
         let password = password
             .map_err(|detail| SmscOutcome::NotSent { code: "credential_missing", detail })?;
         let tcp = dial(&config.host, config.port, true, deadline).await.map_err(unopened)?;
-        let (reader, writer) = tcp.into_split();
-        let link = SmppLink::start(reader, writer, self.on_receipt.clone());
+        let link = if config.tls {
+            let trust = self.trust.get().ok_or_else(|| SmscOutcome::NotSent {
+                code: "tls",
+                detail: "no certificates are known to be trusted".to_owned(),
+            })?;
+            let left = deadline.saturating_duration_since(Instant::now());
+            let stream = encrypt(tcp, &config.host, left, trust).await.map_err(unopened)?;
+            let (reader, writer) = tokio::io::split(stream);
+            SmppLink::start(reader, writer, self.on_receipt.clone())
+        } else {
+            let (reader, writer) = tcp.into_split();
+            SmppLink::start(reader, writer, self.on_receipt.clone())
+        };
         let body = pdu::bind(&config.system_id, &password, &config.system_type);
         match link.ask(pdu::BIND_TRANSCEIVER, body, deadline).await {
             Ok(answer) if answer.status == 0 => Ok(link),

@@ -201,4 +201,19 @@ mod tests {
         assert_eq!(SmppReceipt::read(text), Some(receipt));
         assert_eq!(SmppReceipt::read(b"\0\0STOP please"), None);
     }
+
+    #[test]
+    fn no_pdu_breaks_its_parser_when_it_is_fuzzed() {
+        let corpus = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus");
+        let receipt = b"id:7 sub:001 dlvrd:001 submit date:2601010000 stat:DELIVRD err:000 text:";
+        let deliver = Pdu::new(DELIVER_SM, 0, 1, [&[0; 17][..], receipt].concat()).bytes();
+        let submit =
+            Pdu::new(SUBMIT_SM, 0, 2, submit("Shop", "+4915112345678", "Hello", 60)).bytes();
+        postrider_testkit::fuzz::fuzz("smpp_pdu", &corpus, &[&deliver, &submit], |bytes| {
+            if let Ok(Some((pdu, length))) = Pdu::parse(bytes) {
+                assert!(length <= bytes.len());
+                let _ = (SmppReceipt::read(&pdu.body), text(&pdu.body), pdu.is_answer());
+            }
+        });
+    }
 }

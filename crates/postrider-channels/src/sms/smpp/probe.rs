@@ -26,6 +26,7 @@ pub(in crate::sms) async fn examine(
     probe: &Probe,
 ) -> Vec<Finding> {
     let remedy = "put the message centre's current password where the credential says";
+    smsc.trust(|| probe.wiring.pool.tls_without_http());
     let place = format!("{}:{}", smsc.config.host, smsc.config.port);
     let bind = async { vec![judge(&place, smsc.visit(probe.deadline()).await.err().as_ref())] };
     probe.examine(secrets, remedy, ("smsc", "the message centre"), bind).await

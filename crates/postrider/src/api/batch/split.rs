@@ -117,4 +117,23 @@ mod tests {
         }
         assert_eq!(split(&["1234567890\n"], 10), ["1234567890"]);
     }
+
+    #[test]
+    fn no_framing_breaks_the_splitter_when_it_is_fuzzed() {
+        let corpus = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus");
+        let seeds: [&[u8]; 2] = [b"{}\n{\"a\":1}\r\n\n \nx", b"\n\n\n"];
+        postrider_testkit::fuzz::fuzz("ndjson", &corpus, &seeds, |bytes| {
+            let (mut lines, mut splitter) = (VecDeque::new(), Splitter::new(50));
+            let step = bytes.len() % 7 + 1;
+            for frame in bytes.chunks(step) {
+                splitter.push(Bytes::copy_from_slice(frame), &mut lines);
+            }
+            splitter.finish(&mut lines);
+            let mut whole = VecDeque::new();
+            let mut at_once = Splitter::new(50);
+            at_once.push(Bytes::copy_from_slice(bytes), &mut whole);
+            at_once.finish(&mut whole);
+            assert_eq!(lines, whole, "frames do not matter");
+        });
+    }
 }

@@ -71,6 +71,7 @@ pub(crate) async fn reload(
 ) -> ApiResult<Json<ReloadReport>> {
     let report = app.live.reload().await?;
     audit(&access.caller, "config.reload", &"configuration", report.changed.len() as u64);
+    note_audit(|draft| draft.after = serde_json::to_value(&report).ok());
     Ok(Json(report))
 }
 
@@ -87,10 +88,24 @@ async fn put(
     name: &str,
     values: Map<String, Value>,
 ) -> ApiResult<SettingBody> {
+    let before = values_in_force(app, kind, name).await;
     let new = Override { values, by: key_name(&access.caller), at: app.clock.now() };
     app.live.set(kind, name, Some(new)).await?;
     audit(&access.caller, words(kind).1.0, &name, 1);
+    note_change(app, kind, name, before).await;
     show(app, kind, name).await
+}
+
+async fn values_in_force(app: &SharedState, kind: SettingKind, name: &str) -> Option<Value> {
+    let view = app.live.show(kind, name).await?;
+    serde_json::to_value(&view.values).ok()
+}
+
+/// Adds what changed to the entry of the audit log.
+async fn note_change(app: &SharedState, kind: SettingKind, name: &str, before: Option<Value>) {
+    let after = values_in_force(app, kind, name).await;
+    let tenant = (kind == SettingKind::Tenant).then(|| TenantId::new(name));
+    note_audit(|draft| (draft.before, draft.after, draft.tenant) = (before, after, tenant));
 }
 
 /// Goes back to the values of file and environment.
@@ -101,11 +116,13 @@ async fn reset(
     name: &str,
 ) -> ApiResult<StatusCode> {
     let (what, action) = words(kind);
+    let before = values_in_force(app, kind, name).await;
     if !app.live.set(kind, name, None).await? {
         let what = format!("{what} set by API under the name");
         return Err(Problem::not_found(&what, shortened(name)));
     }
     audit(&access.caller, action.1, &name, 1);
+    note_change(app, kind, name, before).await;
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -115,6 +115,7 @@ pub(crate) async fn pause(
     let tenant = parse_tenant("name", &name)?;
     app.operator.pause_tenant(&tenant, app.order(&access.caller)).await?;
     audit(&access.caller, "tenant.pause", &tenant, 1);
+    note_audit(|draft| draft.tenant = Some(tenant.clone()));
     Ok(Json(body(&app, &tenant).await))
 }
 
@@ -129,6 +130,7 @@ pub(crate) async fn resume(
     let tenant = parse_tenant("name", &name)?;
     let was_paused = app.operator.resume_tenant(&tenant).await?;
     audit(&access.caller, "tenant.resume", &tenant, u64::from(was_paused));
+    note_audit(|draft| draft.tenant = Some(tenant.clone()));
     Ok(Json(body(&app, &tenant).await))
 }
 

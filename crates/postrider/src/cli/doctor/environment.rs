@@ -229,7 +229,7 @@ fn judge_connections(connections: usize, concurrency: usize, files: u64) -> Find
 fn judge_network(network: &NetworkSection) -> Vec<Finding> {
     let private = "callers can reach this machine's own network through the server";
     let risks = [
-        (network.allow_private_targets, "network.allow_private_targets", private),
+        (network.allow_private_targets.is_any(), "network.allow_private_targets", private),
         (network.allow_plain_http, "network.allow_plain_http", "messages can leave unencrypted"),
     ];
     let warn = |(_, check, found)| Finding::warn(check, found, "leave it off in production");

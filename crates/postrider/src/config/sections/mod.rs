@@ -1,5 +1,6 @@
 //! The sections of `postrider.toml`: every setting with its default and its meaning.
 
+mod encryption;
 mod policy;
 mod quotas;
 mod retention;
@@ -13,6 +14,7 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 use postrider_channels::accounts::SecretRef;
+use postrider_channels::pool::{EgressRule, Nat64Prefix, PrivateTargets, ProxyUrl};
 use postrider_channels::settings::{SecretText, SectionInfo};
 use postrider_channels::{registry, section};
 use serde::{Deserialize, Serialize};
@@ -20,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use super::ConfigError;
 use crate::ip_network::IpNetwork;
 use crate::keys::is_random;
+pub use encryption::EncryptionSection;
 pub use policy::{
     BreakerSection, CapacitySection, DispatchSection, RetryBudgetSection, TenantSection,
 };
@@ -29,8 +32,13 @@ pub use strikes::StrikesSection;
 
 /// All sections that are not tables by name, in the order of the reference.
 pub(super) fn all() -> Vec<SectionInfo> {
-    let mut all =
-        vec![ServerSection::INFO, AdminSection::INFO, StoreSection::INFO, NetworkSection::INFO];
+    let mut all = vec![
+        ServerSection::INFO,
+        AdminSection::INFO,
+        StoreSection::INFO,
+        EncryptionSection::INFO,
+        NetworkSection::INFO,
+    ];
     all.extend(registry::all().map(|channel| channel.section()));
     all.extend([
         DispatchSection::INFO,
@@ -183,12 +191,29 @@ section! {
 section! {
     /// What may be reached.
     NetworkSection as "network" {
-        /// Deliver also to loopback, private, link-local and metadata addresses.
-        allow_private_targets: bool = false,
+        /// Deliver also to loopback, private and link-local addresses: true for all, or networks such as
+        /// ["10.20.0.0/16"]. Metadata services of clouds and this server itself are never reached.
+        allow_private_targets: PrivateTargets = PrivateTargets::All(false),
+        /// If given, only these networks and ports are reached: ["203.0.113.0/24", "* 443", "2001:db8::/32 8000-8999"].
+        allow: Vec<EgressRule> = Vec::new(),
+        /// Networks and ports that are never reached, whatever is allowed.
+        deny: Vec<EgressRule> = Vec::new(),
+        /// NAT64 prefixes of your network beside 64:ff9b::/96: an address under them is judged as the IPv4 address that
+        /// it stands for.
+        nat64_prefixes: Vec<Nat64Prefix> = Vec::new(),
+        /// Reach targets through a proxy: "http://host:port" (CONNECT) or "socks5://host:port". Relays and message
+        /// centres are reached without it.
+        proxy: Option<ProxyUrl> = None,
+        /// The proxy's user and password as USER:PASSWORD: env:NAME, file:PATH or command:PROGRAM ARGUMENTS.
+        proxy_credential: Option<SecretRef> = None,
+        /// Addresses of this machine from which targets are reached, in turn.
+        source_addresses: Vec<IpAddr> = Vec::new(),
         /// Deliver also over http:// without TLS.
         allow_plain_http: bool = false,
         /// A PEM file of certificate authorities, trusted beside the system's roots.
         extra_ca_file: Option<PathBuf> = None,
+        /// Trust them only for these hosts, such as ["hooks.corp.example", "*.internal.example"]. For all if empty.
+        extra_ca_hosts: Vec<String> = Vec::new(),
         /// Addresses of names that are not asked of DNS, e.g. to meet the sandbox under a provider's own
         /// name: { "web.push.apple.com" = "127.0.0.1" }. They must be public like any other.
         hosts: BTreeMap<String, IpAddr> = BTreeMap::new(),

@@ -18,10 +18,18 @@ section! {
         /// Dead letters can be replayed for this many days, unless [tenants.NAME] says otherwise. Then
         /// they are discarded: address and body are erased. 0 to keep them until somebody decides.
         dead_letter_days: u32 = 90,
+        /// Entries of the audit log are deleted after this many days. 0 to keep them for ever.
+        audit_days: u32 = 365,
     }
 }
 
 impl RetentionSection {
+    /// How long entries of the audit log are kept; `None` for ever.
+    pub(crate) fn audit(&self) -> Option<Duration> {
+        let time = Duration::from_secs(u64::from(self.audit_days) * 86_400);
+        (self.audit_days > 0).then_some(time)
+    }
+
     /// The retention of all tenants.
     pub(crate) fn times(&self, tenants: &BTreeMap<String, TenantSection>) -> Retention {
         let days = |days: u32| Duration::from_secs(u64::from(days) * 86_400);

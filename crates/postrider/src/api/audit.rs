@@ -1,0 +1,185 @@
+//! The audit log: every call that changes or reveals something becomes an entry, and so do refused calls. Shows entries.
+
+use std::fmt::Display;
+
+use axum::http::Method;
+use postrider_core::ports::store::{AuditFilter, AuditRecord, StoreError};
+
+use super::auth::KeyAccess;
+use super::extract::CallRules;
+use super::parameters::time;
+use super::prelude::*;
+use crate::audit::{
+    ActingKey, AuditDraft, AuditEntry, ChainedEntry, NewAuditEntry, collected, with_draft,
+};
+use crate::keys::Caller;
+
+/// Entries that one call looks at. A filter that finds less among them leads to the next page.
+const LOOKED_AT: usize = 1_000;
+/// Actions that reveal something. What they reveal is not handed out without an entry.
+const REVEALING: [&str; 2] = ["message.content", "webhook_secrets.read"];
+/// Calls of the daily work, of which refused ones are no entries.
+const DAILY: [&str; 4] =
+    ["/v1/messages", "/v1/messages/batch", "/v1/addresses", "/v1/templates/{name}/preview"];
+
+/// Notes an action that changes or reveals something. The entry is written when the call ends.
+pub(super) fn audit(caller: &Caller, action: &'static str, subject: &dyn Display, count: u64) {
+    let key = super::key_name(caller);
+    tracing::info!(target: "audit", action, tenant = %caller.tenant, key, subject = %subject, count);
+    with_draft(|draft| {
+        draft.action = Some(action);
+        draft.subject = subject.to_string();
+        draft.count = count;
+    });
+}
+
+/// Adds to the entry of this call.
+pub(super) fn note_audit(add: impl FnOnce(&mut AuditDraft)) {
+    with_draft(add);
+}
+
+/// Runs a call, and writes its entry before it is answered.
+pub(super) async fn audited(
+    app: &SharedState,
+    rules: CallRules,
+    method: &Method,
+    call: impl Future<Output = Response>,
+) -> Response {
+    let (answer, draft) = collected(call).await;
+    let status = answer.status();
+    if let (Some(action), true) = (draft.action, status.is_success()) {
+        let is_written = app.audit.write(entry(app, draft, action, "done".to_owned())).await;
+        if !is_written && REVEALING.contains(&action) {
+            let detail = "the call could not be written to the audit log; try again later";
+            return Problem::new(503, "not_audited", "The call cannot be audited", detail)
+                .into_response();
+        }
+        return answer;
+    }
+    let is_refused_key = matches!(status.as_u16(), 401 | 403);
+    let is_flood = status.as_u16() == 429;
+    let is_change = *method != Method::GET && !DAILY.contains(&rules.path);
+    if is_refused_key
+        || (is_flood && !draft.is_signed_in)
+        || (status.is_client_error() && is_change)
+    {
+        let action = match draft.is_signed_in {
+            true => format!("{method} {}", rules.path),
+            false => "sign_in".to_owned(),
+        };
+        let mut refused = entry(app, draft, &action, format!("refused {}", status.as_u16()));
+        refused.count = 1;
+        app.audit.refused(refused);
+    }
+    answer
+}
+
+fn entry(app: &SharedState, draft: AuditDraft, action: &str, outcome: String) -> NewAuditEntry {
+    NewAuditEntry {
+        at: app.clock.now(),
+        key: draft.key.map(|key| match key {
+            ActingKey::Configured => "configured admin key".to_owned(),
+            ActingKey::Stored(id) => id.to_string(),
+        }),
+        tenant: draft.tenant,
+        address: draft.address.map(|address| address.to_string()),
+        action: action.to_owned(),
+        subject: Some(draft.subject),
+        filter: draft.filter,
+        count: draft.count,
+        before: draft.before,
+        after: draft.after,
+        outcome,
+    }
+}
+
+/// An entry with the hash of its exact text.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct AuditBody {
+    /// SHA-256 of the text of `entry`, in hexadecimal.
+    pub hash: String,
+    #[schema(value_type = AuditEntry)]
+    pub entry: Box<serde_json::value::RawValue>,
+}
+
+/// A page of the audit log.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct AuditPage {
+    pub items: Vec<AuditBody>,
+    /// Where the next page begins. A page may have fewer items than asked for and still have a next one.
+    pub next: Option<String>,
+}
+
+/// Which entries to show.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, default)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct AuditQuery {
+    /// Such as `key.create`.
+    pub action: Option<String>,
+    /// The id of the acting key.
+    pub key: Option<String>,
+    pub since: Option<String>,
+    pub until: Option<String>,
+    /// `true`: oldest first.
+    pub oldest_first: bool,
+    pub cursor: Option<String>,
+    /// 1 to 1000, 50 if absent.
+    pub limit: Option<usize>,
+}
+
+/// Who did what, newest first. An admin of the server sees all entries, or with `Postrider-Tenant` those of one tenant;
+/// the admin of a tenant sees those of its tenant.
+#[utoipa::path(get, path = "/v1/audit", tag = "administration", params(AuditQuery),
+    responses((status = 200, body = AuditPage), (status = "4XX", body = Problem)))]
+pub(crate) async fn list(
+    State(app): State<SharedState>,
+    access: KeyAccess,
+    StrictQuery(query): StrictQuery<AuditQuery>,
+) -> ApiResult<Json<AuditPage>> {
+    let limit = limit(query.limit)?;
+    let (since, until) = (time("since", query.since)?, time("until", query.until)?);
+    let cursor = query.cursor.map(|text| {
+        text.parse::<u64>()
+            .map_err(|_| Problem::field("cursor", quoted(&text), "the `next` of a page"))
+    });
+    let cursor = cursor.transpose()?;
+    let filter = AuditFilter {
+        tenant: access.tenant.clone(),
+        after: cursor.filter(|_| query.oldest_first).unwrap_or(0),
+        before: cursor.filter(|_| !query.oldest_first),
+        newest_first: !query.oldest_first,
+        limit: LOOKED_AT,
+    };
+    let records = app.store.audit_records(filter).await?;
+    let found = records.len();
+    let (mut items, mut looked_at, mut last) = (Vec::new(), 0, None);
+    for record in records {
+        (looked_at, last) = (looked_at + 1, Some(record.number));
+        let is_in_time = since.is_none_or(|since| record.at >= since)
+            && until.is_none_or(|until| record.at < until);
+        let (chained, entry) = read(&record)?;
+        let is_asked = is_in_time
+            && query.action.as_ref().is_none_or(|action| *action == entry.action)
+            && query.key.as_ref().is_none_or(|key| Some(key) == entry.key.as_ref());
+        if is_asked {
+            items.push(AuditBody { hash: chained.hash, entry: chained.entry });
+        }
+        if items.len() == limit {
+            break;
+        }
+    }
+    let has_more = looked_at < found || found == LOOKED_AT;
+    let next = last.filter(|_| has_more).map(|number| number.to_string());
+    Ok(Json(AuditPage { items, next }))
+}
+
+fn read(record: &AuditRecord) -> Result<(ChainedEntry, AuditEntry), StoreError> {
+    let damaged = |error: serde_json::Error| StoreError::Corrupt {
+        what: format!("entry {} of the audit log: {error}", record.number),
+        cause: None,
+    };
+    let chained = ChainedEntry::parse(&record.text).map_err(damaged)?;
+    let entry = chained.read().map_err(damaged)?;
+    Ok((chained, entry))
+}

@@ -1,0 +1,120 @@
+//! Encryption at rest: shows its state, rotates the master key, and destroys the key of a tenant.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use postrider_store::sealed::{DataKeys, SealingStatus};
+
+use super::auth::parse_tenant;
+use super::prelude::*;
+
+/// Whether and how the store is encrypted.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct EncryptionBody {
+    pub enabled: bool,
+    /// The name of the master key that wraps new data keys. It says nothing about the key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub master_key: Option<String>,
+    /// How many data keys each master key wraps. A master key that is not named here is not needed any more.
+    pub data_keys: BTreeMap<String, u64>,
+    /// Data keys that were destroyed and not replaced.
+    pub destroyed: u64,
+}
+
+impl From<SealingStatus> for EncryptionBody {
+    fn from(status: SealingStatus) -> Self {
+        Self {
+            enabled: true,
+            master_key: Some(status.master),
+            data_keys: status.data_keys,
+            destroyed: status.destroyed,
+        }
+    }
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct RewrapBody {
+    /// Data keys that were wrapped anew.
+    pub rewrapped: u64,
+    pub encryption: EncryptionBody,
+}
+
+/// What to destroy.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DestroyRequest {
+    /// The name of the tenant once more. Nothing brings the data back.
+    pub confirm: String,
+}
+
+fn keys(app: &SharedState) -> ApiResult<&Arc<DataKeys>> {
+    app.data_keys.as_ref().ok_or_else(|| {
+        let detail = "the store is not encrypted; set encryption.key to turn it on";
+        Problem::new(409, "not_encrypted", "There is no encryption", detail)
+    })
+}
+
+/// Whether the store is encrypted, and by which master keys.
+#[utoipa::path(get, path = "/v1/encryption", tag = "administration",
+    responses((status = 200, body = EncryptionBody), (status = "4XX", body = Problem)))]
+pub(crate) async fn show(
+    State(app): State<SharedState>,
+    _: ServerReadAccess,
+) -> ApiResult<Json<EncryptionBody>> {
+    Ok(Json(match &app.data_keys {
+        Some(keys) => keys.status().await?.into(),
+        None => EncryptionBody {
+            enabled: false,
+            master_key: None,
+            data_keys: BTreeMap::new(),
+            destroyed: 0,
+        },
+    }))
+}
+
+/// Read the configuration and the master keys again, and wrap every data key by `encryption.key`. Nothing stops
+/// meanwhile. Can be interrupted and repeated.
+#[utoipa::path(post, path = "/v1/encryption/rotate", tag = "administration",
+    responses((status = 200, body = RewrapBody), (status = "4XX", body = Problem)))]
+pub(crate) async fn rotate(
+    State(app): State<SharedState>,
+    access: AdminAccess,
+) -> ApiResult<Json<RewrapBody>> {
+    let keys = keys(&app)?;
+    app.live.reload().await?;
+    let section = app.config().encryption.clone();
+    let read = tokio::task::spawn_blocking(move || section.masters()).await;
+    let refused =
+        |why: String| Problem::new(422, "master_key", "The master key cannot be used", why);
+    let masters = read.map_err(|error| refused(error.to_string()))?;
+    let masters = masters.map_err(|error| refused(error.to_string()))?;
+    keys.use_masters(masters).await.map_err(|error| refused(error.to_string()))?;
+    let rewrapped = keys.rewrap().await?;
+    audit(&access.caller, "encryption.rotate", &"master key", rewrapped);
+    Ok(Json(RewrapBody { rewrapped, encryption: keys.status().await?.into() }))
+}
+
+/// Destroy the data key of a tenant: its bodies, addresses, recipients and signing keys cannot be read any more, and
+/// what is pending is cancelled. What the tenant sends from now on gets a new key.
+#[utoipa::path(post, path = "/v1/encryption/tenants/{name}/destroy", tag = "administration",
+    params(("name" = String, Path)), request_body = DestroyRequest,
+    responses((status = 204), (status = "4XX", body = Problem)))]
+pub(crate) async fn destroy(
+    State(app): State<SharedState>,
+    access: AdminAccess,
+    Path(name): Path<String>,
+    JsonBody(request): JsonBody<DestroyRequest>,
+) -> ApiResult<StatusCode> {
+    let tenant = parse_tenant("name", &name)?;
+    if request.confirm != name {
+        let allowed = "the name of the tenant whose key is destroyed";
+        return Err(Problem::field("confirm", quoted(&request.confirm), allowed));
+    }
+    if !keys(&app)?.destroy(&tenant).await? {
+        return Err(Problem::not_found("data key of the tenant", shortened(&name)));
+    }
+    app.signing.forget(&tenant).await?;
+    audit(&access.caller, "encryption.destroy", &tenant, 1);
+    note_audit(|draft| draft.tenant = Some(tenant.clone()));
+    Ok(StatusCode::NO_CONTENT)
+}

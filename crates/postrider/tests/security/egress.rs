@@ -1,0 +1,140 @@
+//! Egress: a tenant makes the server call only where the operator lets it.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+
+use crate::fixture::{Attacker, PATIENCE, server};
+
+/// A receiver that accepts everything, and tells who called.
+async fn receiver(at: &str) -> (SocketAddr, mpsc::UnboundedReceiver<SocketAddr>) {
+    let listener = TcpListener::bind(at).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (tell, told) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while let Ok((mut stream, from)) = listener.accept().await {
+            let tell = tell.clone();
+            tokio::spawn(async move {
+                let mut part = [0; 4096];
+                while stream.read(&mut part).await.is_ok_and(|read| read > 0) {
+                    let _ = tell.send(from);
+                    let answer = "HTTP/1.1 204 No Content\r\n\r\n";
+                    if stream.write_all(answer.as_bytes()).await.is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    (address, told)
+}
+
+/// Sends a webhook, and waits until its delivery has an end. Returns that.
+async fn send(caller: &Attacker, url: &str) -> Value {
+    let message = json!({
+        "to": {"address": {"channel": "webhook", "url": url}},
+        "content": {"title": "Hello"},
+    });
+    let sent = caller.post("/v1/messages", &message).await;
+    assert_eq!(sent.status, 202, "{url}: {}", sent.body);
+    let id = sent.json()["deliveries"][0]["id"].as_str().unwrap().to_owned();
+    let path = format!("/v1/deliveries/{id}");
+    let begin = tokio::time::Instant::now();
+    loop {
+        let delivery = caller.get(&path).await.json();
+        if ["sent", "failed"].contains(&delivery["state"].as_str().unwrap()) {
+            return delivery;
+        }
+        assert!(begin.elapsed() < PATIENCE, "no end: {delivery:#}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+fn is_refused(delivery: &Value, code: &str) -> bool {
+    delivery["state"] == "failed" && delivery.to_string().contains(&format!("\"{code}\""))
+}
+
+#[tokio::test]
+async fn nobody_reaches_the_metadata_service_or_the_server_itself() {
+    let server = server("[network]\nallow_private_targets = true\nallow_plain_http = true\n");
+    let admin = Attacker::admin(&server);
+    let port = server.server_at.port();
+    for (url, code) in [
+        ("http://169.254.169.254/latest/meta-data".to_owned(), "metadata_address"),
+        ("http://[::ffff:169.254.169.254]/latest".to_owned(), "metadata_address"),
+        ("http://[64:ff9b::a9fe:a9fe]/latest".to_owned(), "metadata_address"),
+        (format!("http://127.0.0.1:{port}/v1/keys"), "own_address"),
+        (format!("http://[::ffff:127.0.0.1]:{port}/v1/keys"), "own_address"),
+    ] {
+        let delivery = send(&admin, &url).await;
+        assert!(is_refused(&delivery, code), "{url}: {delivery:#}");
+    }
+}
+
+#[tokio::test]
+async fn only_named_private_networks_and_allowed_ports_are_reached() {
+    let (open, mut called) = receiver("127.0.0.2:0").await;
+    let (closed, mut untouched) = receiver("127.0.0.3:0").await;
+    let (denied, mut denied_calls) = receiver("127.0.0.2:0").await;
+    let config = format!(
+        "[network]\nallow_private_targets = [\"127.0.0.2/32\"]\nallow_plain_http = true\n\
+         deny = [\"127.0.0.0/8 {}\"]\n",
+        denied.port()
+    );
+    let server = server(&config);
+    let admin = Attacker::admin(&server);
+    assert_eq!(send(&admin, &format!("http://{open}/hook")).await["state"], "sent");
+    assert!(called.recv().await.is_some());
+    let private = send(&admin, &format!("http://{closed}/hook")).await;
+    assert!(is_refused(&private, "private_address"), "{private:#}");
+    let forbidden = send(&admin, &format!("http://{denied}/hook")).await;
+    assert!(is_refused(&forbidden, "egress_denied"), "{forbidden:#}");
+    assert!(untouched.try_recv().is_err() && denied_calls.try_recv().is_err());
+}
+
+#[tokio::test]
+async fn calls_leave_through_the_proxy_and_from_the_named_addresses() {
+    let (target, mut called) = receiver("127.0.0.1:0").await;
+    // A proxy that wants a password and is called from 127.0.0.5.
+    let proxy = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let proxy_at = proxy.local_addr().unwrap();
+    let (tell, mut asked) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while let Ok((mut stream, from)) = proxy.accept().await {
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                head.push(stream.read_u8().await.unwrap());
+            }
+            let head = String::from_utf8(head).unwrap();
+            let to = head.split(' ').nth(1).unwrap().to_owned();
+            let _ = tell.send((head.clone(), from));
+            let mut onward = tokio::net::TcpStream::connect(&to).await.unwrap();
+            stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
+            tokio::spawn(async move {
+                let _ = tokio::io::copy_bidirectional(&mut stream, &mut onward).await;
+            });
+        }
+    });
+    let secret = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(secret.path(), "shop:secret").unwrap();
+    let config = format!(
+        "[network]\nallow_private_targets = true\nallow_plain_http = true\nproxy = \"http://{proxy_at}\"\n\
+         proxy_credential = \"file:{}\"\nsource_addresses = [\"127.0.0.5\"]\n",
+        secret.path().display()
+    );
+    let server = server(&config);
+    let admin = Attacker::admin(&server);
+    assert_eq!(send(&admin, &format!("http://{target}/hook")).await["state"], "sent");
+    let (head, from) = asked.recv().await.unwrap();
+    assert!(head.starts_with(&format!("CONNECT {target} HTTP/1.1\r\n")), "{head}");
+    assert!(head.contains("Proxy-Authorization: Basic c2hvcDpzZWNyZXQ="), "{head}");
+    assert_eq!(from.ip().to_string(), "127.0.0.5");
+    assert!(called.recv().await.is_some());
+    let metadata = send(&admin, "http://169.254.169.254/latest").await;
+    assert!(is_refused(&metadata, "metadata_address"), "{metadata:#}");
+    assert!(asked.try_recv().is_err(), "the proxy is not asked for what is not allowed");
+}

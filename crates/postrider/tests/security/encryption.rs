@@ -1,0 +1,201 @@
+//! Encryption at rest: who has the disk has nothing.
+
+use std::path::Path;
+use std::time::Duration;
+
+use postrider_testkit::process::ProcessFixture;
+use serde_json::{Value, json};
+
+use crate::fixture::{Attacker, stop};
+
+const FIRST: &str = "8f1d2b7c9a3e4f50617283940a1b2c3d4e5f60718293a4b5c6d7e8f9010203e1";
+const SECOND: &str = "QyHn0v6kPz3tXwLm9aBsRf2uJd8eGc5iVo7TqYhK1xE=";
+
+/// What an attacker looks for on the disk.
+const BODY: &str = "the-body-that-nobody-may-read";
+const PATH: &str = "the-path-that-nobody-may-read";
+const RECIPIENT: &str = "ada-that-nobody-may-find";
+
+fn config(key: &str, previous: &[&str]) -> String {
+    let previous: Vec<_> = previous.iter().map(|name| format!("\"file:{name}\"")).collect();
+    format!("[encryption]\nkey = \"file:{key}\"\nprevious_keys = [{}]\n", previous.join(", "))
+}
+
+/// A server whose master keys are files of its folder.
+fn fixture() -> (ProcessFixture, [String; 2]) {
+    let server = ProcessFixture::new(env!("CARGO_BIN_EXE_postrider"), "").unwrap();
+    let files = [("first", FIRST), ("second", SECOND)].map(|(name, key)| {
+        let path = server.path(name);
+        std::fs::write(&path, key).unwrap();
+        path.display().to_string()
+    });
+    (server, files)
+}
+
+fn message(number: usize) -> Value {
+    let mut message = crate::fixture::message();
+    let url = format!("https://hooks.example.com/{PATH}/{number}");
+    message["to"] = json!({"address": {"channel": "webhook", "url": url}});
+    message["content"] = json!({"title": "Hello", "body": BODY});
+    message
+}
+
+async fn send(caller: &Attacker, number: usize) -> String {
+    let sent = caller.post("/v1/messages", &message(number)).await;
+    assert_eq!(sent.status, 202, "{}", sent.body);
+    sent.json()["id"].as_str().unwrap().to_owned()
+}
+
+async fn content(caller: &Attacker, id: &str) -> String {
+    let read = caller.get(&format!("/v1/messages/{id}/content")).await;
+    assert_eq!(read.status, 200, "{}", read.body);
+    read.body
+}
+
+/// The files of a folder that contain a word, also in folders below.
+fn found(folder: &Path, word: &str) -> Vec<String> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files.extend(found(&path, word));
+            continue;
+        }
+        let bytes = std::fs::read(&path).unwrap_or_default();
+        if memchr::memmem::find(&bytes, word.as_bytes()).is_some() {
+            files.push(path.display().to_string());
+        }
+    }
+    files
+}
+
+#[tokio::test]
+async fn the_data_folder_has_no_body_address_recipient_or_secret() {
+    let (mut server, [first, _]) = fixture();
+    server.write_config(&config(&first, &[])).unwrap();
+    server.start().unwrap();
+    let admin = Attacker::admin(&server);
+    let mut sent = Vec::new();
+    for number in 0..20 {
+        sent.push(send(&admin, number).await);
+    }
+    let address = json!({"recipient": RECIPIENT, "channel": "webhook",
+        "url": format!("https://hooks.example.com/{PATH}/registered")});
+    let registered = admin.post("/v1/addresses", &address).await;
+    assert_eq!(registered.status, 201, "{}", registered.body);
+    let to_recipient = {
+        let mut message = message(0);
+        message["to"] = json!({"recipient": RECIPIENT});
+        message
+    };
+    for _ in 0..3 {
+        let sent = admin.post("/v1/messages", &to_recipient).await;
+        assert_eq!(sent.status, 202, "{}", sent.body);
+    }
+    let secrets = admin.get("/v1/webhook-secrets").await.json();
+    let secret =
+        secrets["secrets"][0]["secret"].as_str().unwrap().trim_start_matches("whsec_").to_owned();
+    // Everything is there for those who may read it.
+    assert!(content(&admin, &sent[0]).await.contains(BODY));
+    let found_by = format!("/v1/deliveries?recipient={RECIPIENT}");
+    assert_eq!(admin.get(&found_by).await.json()["items"].as_array().unwrap().len(), 3);
+    let of_all = admin.with_header("postrider-tenant", "*");
+    assert_eq!(of_all.get(&found_by).await.json()["items"].as_array().unwrap().len(), 3);
+    let addresses = admin.get(&format!("/v1/addresses?recipient={RECIPIENT}")).await.json();
+    assert_eq!(addresses["items"].as_array().unwrap().len(), 1, "{addresses:#}");
+    for _ in 0..2 {
+        for word in [BODY, PATH, RECIPIENT, &secret] {
+            let files = found(&server.path("data"), word);
+            assert!(files.is_empty(), "{word} is in {files:?}");
+        }
+        // Also after the journal was written back.
+        stop(&mut server);
+        server.start().unwrap();
+    }
+    assert!(content(&admin, &sent[19]).await.contains(BODY));
+    assert_eq!(admin.get("/v1/webhook-secrets").await.json(), secrets);
+}
+
+#[tokio::test]
+async fn without_the_right_master_key_the_server_does_not_start() {
+    let (mut server, [first, second]) = fixture();
+    server.write_config(&config(&first, &[])).unwrap();
+    server.start().unwrap();
+    send(&Attacker::admin(&server), 1).await;
+    stop(&mut server);
+    for (wrong, expected) in [
+        (config(&second, &[]), "is wrapped by the master key"),
+        (String::new(), "the store is encrypted"),
+        (config("/does/not/exist", &[]), "encryption.key"),
+    ] {
+        server.write_config(&wrong).unwrap();
+        server.spawn().unwrap();
+        assert!(!server.await_end().unwrap().success());
+        let log = server.server_log().unwrap();
+        assert!(log.contains(expected), "{log}");
+        assert!(!log.contains(FIRST) && !log.contains(SECOND), "no key in the log");
+    }
+}
+
+#[tokio::test]
+async fn a_killed_rotation_of_the_master_key_loses_nothing() {
+    let (mut server, [first, second]) = fixture();
+    server.write_config(&config(&first, &[])).unwrap();
+    server.start().unwrap();
+    let admin = Attacker::admin(&server);
+    let mut sent = Vec::new();
+    for number in 0..60 {
+        let tenant = format!("tenant-{number}");
+        let caller = admin.with_header("postrider-tenant", &tenant);
+        sent.push((send(&caller, number).await, caller));
+    }
+    let (mut new, mut old) = (second, first);
+    for round in 0..6u64 {
+        server.write_config(&config(&new, &[&old])).unwrap();
+        let mut rotation = admin.open("POST", "/v1/encryption/rotate", Some(0), "").await;
+        tokio::time::sleep(Duration::from_millis(3 * round)).await;
+        server.kill();
+        let _ = crate::fixture::read_some(&mut rotation).await;
+        server.start().unwrap();
+        for (id, caller) in &sent {
+            assert!(content(caller, id).await.contains(BODY), "round {round}");
+        }
+        let rotated = admin.post("/v1/encryption/rotate", &json!({})).await;
+        assert_eq!(rotated.status, 200, "{}", rotated.body);
+        let names = rotated.json()["encryption"]["data_keys"].as_object().unwrap().len();
+        assert_eq!(names, 1, "{}", rotated.body);
+        std::mem::swap(&mut new, &mut old);
+    }
+    // The old key is not needed any more.
+    server.write_config(&config(&old, &[])).unwrap();
+    stop(&mut server);
+    server.start().unwrap();
+    assert!(content(&sent[7].1, &sent[7].0).await.contains(BODY));
+}
+
+#[tokio::test]
+async fn a_destroyed_key_takes_the_data_of_its_tenant_and_no_others() {
+    let (mut server, [first, _]) = fixture();
+    server.write_config(&config(&first, &[])).unwrap();
+    server.start().unwrap();
+    let admin = Attacker::admin(&server);
+    let [acme, shop] = ["acme", "shop"].map(|name| admin.with_header("postrider-tenant", name));
+    let (of_acme, of_shop) = (send(&acme, 1).await, send(&shop, 2).await);
+    let path = "/v1/encryption/tenants/acme/destroy";
+    let unsure = admin.post(path, &json!({"confirm": "shop"})).await;
+    assert_eq!(unsure.status, 422, "{}", unsure.body);
+    let tenant_admin = admin.scoped("admin", "acme").await;
+    let refused = tenant_admin.post(path, &json!({"confirm": "acme"})).await;
+    assert_eq!(refused.status, 403, "{}", refused.body);
+    assert_eq!(admin.post(path, &json!({"confirm": "acme"})).await.status, 204);
+    for _ in 0..2 {
+        assert_eq!(acme.get(&format!("/v1/messages/{of_acme}/content")).await.status, 404);
+        assert!(content(&shop, &of_shop).await.contains(BODY));
+        stop(&mut server);
+        server.start().unwrap();
+    }
+    let after = send(&acme, 3).await;
+    assert!(content(&acme, &after).await.contains(BODY), "what comes later has a new key");
+    let audited = admin.get("/v1/audit?action=encryption.destroy").await.json();
+    assert_eq!(audited["items"][0]["entry"]["tenant"], "acme");
+}
