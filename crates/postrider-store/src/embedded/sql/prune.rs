@@ -437,4 +437,20 @@ mod tests {
         assert_eq!(store.prune(&retention).await.unwrap().deleted, 0);
         assert_eq!(store.prune(&Retention::of(DAY)).await.unwrap().deleted, 50);
     }
+
+    #[tokio::test]
+    async fn a_call_that_its_bound_ends_says_that_there_is_more() {
+        let dir = tempfile::tempdir().unwrap();
+        let clock = Arc::new(ManualClock::at(Timestamp(1_790_000_000_000)));
+        let store = WorkingStore::open(dir.path(), clock.clone(), StoreOptions::default()).unwrap();
+        for _ in 0..11 {
+            store.accept((0..1_000).map(|_| message("acme", 1)).collect()).await.unwrap();
+            settle_all(&store, |_| Decision::Done).await;
+        }
+        clock.advance(2 * DAY);
+        let first = store.prune(&Retention::of(DAY)).await.unwrap();
+        assert!(first.has_more && first.deleted >= PRUNE_CALL, "{first:?}");
+        let second = store.prune(&Retention::of(DAY)).await.unwrap();
+        assert_eq!((first.deleted + second.deleted, second.has_more), (11_000, false));
+    }
 }
