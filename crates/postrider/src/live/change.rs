@@ -6,7 +6,7 @@ use super::ReloadReport;
 use crate::config::{Config, ConfigError};
 
 /// Sections that can change as a whole while the server runs.
-const SECTIONS: [&str; 11] = [
+const SECTIONS: [&str; 12] = [
     "encryption",
     "classes",
     "tenants",
