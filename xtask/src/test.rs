@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 
-use crate::{channels, shell, tools};
+use crate::{channels, shell, supply, tools};
 
 const STEPS: [&[&str]; 4] = [
     &["cargo", "fmt", "--all", "--check"],
@@ -15,6 +15,7 @@ const STEPS: [&[&str]; 4] = [
 
 pub(crate) fn run() -> Result<()> {
     let started = Instant::now();
+    supply::check()?;
     tools::provide(tools::FOR_TESTS)?;
     for step in STEPS {
         shell::step(&shell::root(), step)?;

@@ -6,6 +6,7 @@ mod backup;
 mod badpage;
 mod channels;
 mod demo;
+mod fuzz;
 mod harm;
 mod kill;
 mod lanes;
@@ -49,6 +50,11 @@ const PROOFS: &[Proof] = &[
         name: "demo",
         claim: "every promise of the demo holds, within a minute",
         run: demo::run,
+    },
+    Proof {
+        name: "fuzz",
+        claim: "no parser of foreign input panics or hangs in a minute of changed inputs (--seconds N, --seed N)",
+        run: fuzz::run,
     },
     Proof {
         name: "kill",

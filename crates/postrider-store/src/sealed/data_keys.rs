@@ -198,8 +198,8 @@ impl DataKeys {
         Ok(())
     }
 
-    /// Wraps every data key by the first master key, one after the other, each durable. Can be interrupted and repeated.
-    /// Answers how many were wrapped anew.
+    /// Wraps every data key by the first master key, one after the other, each durable. Can be interrupted and
+    /// repeated. Answers how many were wrapped anew.
     pub async fn rewrap(&self) -> StoreResult<u64> {
         let masters = self.masters();
         let mut count = 0;

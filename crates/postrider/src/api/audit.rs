@@ -1,4 +1,5 @@
-//! The audit log: every call that changes or reveals something becomes an entry, and so do refused calls. Shows entries.
+//! The audit log: every call that changes or reveals something becomes an entry, and so do refused calls. Shows
+//! entries.
 
 use std::fmt::Display;
 

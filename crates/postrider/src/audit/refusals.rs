@@ -15,7 +15,7 @@ const OTHERS: &str = "call.refused";
 
 /// Calls that count as one kind.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct RefusalKind {
+struct RefusedCallKind {
     key: Option<String>,
     address: Option<String>,
     action: String,
@@ -26,7 +26,7 @@ struct RefusalKind {
 pub(crate) struct RefusalCounts {
     began: Instant,
     /// How often each was refused after its first entry, and the last of them.
-    kinds: HashMap<RefusalKind, Option<NewAuditEntry>>,
+    kinds: HashMap<RefusedCallKind, Option<NewAuditEntry>>,
     others: Option<NewAuditEntry>,
 }
 
@@ -37,7 +37,7 @@ impl RefusalCounts {
 
     /// Counts a refused call. Returns it if it is to be written at once.
     pub(crate) fn add(&mut self, new: NewAuditEntry) -> Option<NewAuditEntry> {
-        let kind = RefusalKind {
+        let kind = RefusedCallKind {
             key: new.key.clone(),
             address: new.address.clone(),
             action: new.action.clone(),
