@@ -24,6 +24,9 @@ const WITH_BODY: [(&str, &str); 3] = [
 ];
 
 pub(super) fn complete(document: &mut Value) {
+    if let Some(schemas) = document["components"]["schemas"].as_object_mut() {
+        schemas.values_mut().for_each(allow_absent_parts);
+    }
     let Some(paths) = document["paths"].as_object_mut() else { return };
     for (path, item) in paths {
         for (method, operation) in item.as_object_mut().into_iter().flatten() {
@@ -42,6 +45,17 @@ pub(super) fn complete(document: &mut Value) {
                 add(responses, &[("404", "There is no such thing, or this key may not see it")]);
             }
         }
+    }
+}
+
+/// Fields of an optional part stand beside the others, or are absent: they are never null.
+fn allow_absent_parts(schema: &mut Value) {
+    for part in schema.get_mut("allOf").and_then(Value::as_array_mut).into_iter().flatten() {
+        let choices = part.get_mut("oneOf").and_then(Value::as_array_mut).map(std::mem::take);
+        let Some(mut choices) = choices else { continue };
+        choices.retain(|choice| choice["type"] != "null");
+        choices.push(json!({"type": "object"}));
+        *part = json!({"anyOf": choices});
     }
 }
 

@@ -208,7 +208,10 @@ pub(crate) async fn readyz(State(app): State<SharedState>) -> ApiResult<&'static
 
 /// Metrics in the Prometheus text format. Needs a key for all tenants with the scope `read`, unless
 /// `server.metrics_public`.
-#[utoipa::path(get, path = "/metrics", tag = "overview", responses((status = 200, body = String), (status = 403, body = Problem)))]
+#[utoipa::path(get, path = "/metrics", tag = "overview",
+    responses((status = 200, body = String, content_type = "application/openmetrics-text"),
+        (status = 401, body = Problem), (status = 403, body = Problem), (status = 429, body = Problem),
+        (status = 503, body = Problem)))]
 pub(crate) async fn metrics(
     State(app): State<SharedState>,
     request: Request,

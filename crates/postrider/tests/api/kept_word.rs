@@ -14,16 +14,16 @@ async fn a_list_of_dead_letters_names_nobody() {
     let admin = server.admin();
     let mut message = doomed();
     let mut address = message["to"]["address"].clone();
-    address["recipient"] = "ann".into();
+    address["recipient"] = "zoe-91".into();
     let known = admin.post("/v1/addresses", &address).await.unwrap();
     message["to"] = json!({"address": known["id"]});
     let sent = admin.post("/v1/messages", &message).await.unwrap();
     let is_there = |page: &Value| page["items"].as_array().is_some_and(|items| items.len() == 1);
     let page = eventually(&admin, "/v1/dead-letters", is_there).await;
-    assert!(!page.to_string().contains("ann"), "{page}");
+    assert!(!page.to_string().contains("zoe-91"), "{page}");
     let id = sent["deliveries"][0]["id"].as_str().unwrap();
     let one = admin.get(&format!("/v1/deliveries/{id}")).await.unwrap();
-    assert_eq!(one["recipient"], "ann", "who asks for one delivery sees it");
+    assert_eq!(one["recipient"], "zoe-91", "who asks for one delivery sees it");
 }
 
 #[tokio::test]
@@ -62,11 +62,11 @@ async fn the_same_content_to_several_addresses_is_a_repeat() {
     let admin = server.admin();
     for n in 0..2 {
         let url = format!("https://example.com/{n}");
-        let address = json!({"channel": "webhook", "url": url, "recipient": "ann"});
+        let address = json!({"channel": "webhook", "url": url, "recipient": "zoe-91"});
         admin.post("/v1/addresses", &address).await.unwrap();
     }
     let message = |title: &str| {
-        json!({"to": {"recipient": "ann"}, "content": {"title": title}, "dedupe": "content"})
+        json!({"to": {"recipient": "zoe-91"}, "content": {"title": title}, "dedupe": "content"})
             .to_string()
     };
     let send =
