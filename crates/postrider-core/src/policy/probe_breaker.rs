@@ -144,7 +144,12 @@ impl ProbeBreaker {
             *left = (*left + 1).min(PROBES);
             return Some(BreakerChange::Eased);
         }
-        (*under_way == 0).then(|| self.open(self.cause, now, random))
+        match (*under_way, *left) {
+            (0, 0) => Some(self.open(self.cause, now, random)),
+            // Not all probes were made: those of another lane may succeed.
+            (0, _) => Some(BreakerChange::Eased),
+            _ => None,
+        }
     }
 
     pub fn open(&mut self, cause: BreakerCause, now: Timestamp, random: f64) -> BreakerChange {
@@ -235,16 +240,24 @@ mod tests {
         let mut breaker = opened();
         let (mut now, mut rests) = (at(5), Vec::new());
         for _ in 0..6 {
-            let epoch = breaker.admit(1, now, 0.0).map_or(0, |permit| permit.epoch);
-            let Some(BreakerChange::Opened { until }) =
-                breaker.report(Signal::Failing, epoch, now, 0.0)
-            else {
-                panic!("it opens")
-            };
+            let epoch = breaker.admit(3, now, 0.0).map_or(0, |permit| permit.epoch);
+            let mut fails = || breaker.report(Signal::Failing, epoch, now, 0.0);
+            assert_eq!([fails(), fails()], [None, None]);
+            let Some(BreakerChange::Opened { until }) = fails() else { panic!("it opens") };
             rests.push(until.since(now).as_secs());
             now = until;
         }
         assert_eq!(rests, [10, 20, 40, 60, 60, 60]);
+    }
+
+    #[test]
+    fn after_one_probe_that_failed_two_more_may_go_until_the_time_for_probes_is_over() {
+        let mut breaker = opened();
+        let epoch = breaker.admit(1, at(5), 0.0).map_or(0, |permit| permit.epoch);
+        let change = breaker.report(Signal::Failing, epoch, at(6), 0.0);
+        assert_eq!(change, Some(BreakerChange::Eased));
+        assert_eq!(breaker.admit(9, at(6), 0.0).map(|permit| permit.calls), Ok(2));
+        assert_eq!(breaker.admit(1, at(15), 0.0), Err(BreakerRefusal::Until(at(25))));
     }
 
     #[test]
