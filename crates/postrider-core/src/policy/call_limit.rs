@@ -159,7 +159,9 @@ impl CallLimit {
         in_flight: usize,
         now: Timestamp,
     ) -> CallToken {
-        self.stall.begin(tenant, target, now);
+        if !apart {
+            self.stall.begin(tenant, target, now);
+        }
         if self.is_stalled(now) && self.limit > STALLED {
             self.cut(STALLED, now);
             let from_ms = self.p75_ms as u32;
@@ -188,8 +190,8 @@ impl CallLimit {
         }
         match u128::from(latency_ms) < self.usual_time().as_millis() {
             true if signal == Signal::Well => self.stall.moves(),
-            true => self.stall.forget(token.target),
-            false => {}
+            true if !token.apart => self.stall.forget(token.target),
+            _ => {}
         }
         if token.apart {
             return;

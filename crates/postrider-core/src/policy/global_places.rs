@@ -82,7 +82,7 @@ mod tests {
     #[test]
     fn one_tenant_gets_half_of_the_places_apart_and_leaves_as_much() {
         let places = PlaceUse { all: 256, used: 0, held: 0 };
-        assert_eq!(grows_to(places, |places| apart_room(places)), 128);
+        assert_eq!(grows_to(places, apart_room), 128);
     }
 
     #[test]

@@ -86,16 +86,16 @@ impl ProbeBreaker {
         if self.forced.is_some() {
             return Ok(Permit { calls: want, epoch: self.epoch });
         }
-        match self.phase {
-            ProbePhase::Open { .. } => {
-                self.epoch = self.epoch.wrapping_add(1);
-                self.phase = ProbePhase::Probing { since: now, left: PROBES, under_way: 0 };
-            }
-            ProbePhase::Probing { since, .. } if now >= since + PROBE_MAX => {
-                self.open(self.cause, now, random);
-                return self.may_pass(now).map(|()| Permit { calls: 0, epoch: self.epoch });
-            }
-            _ => {}
+        if let ProbePhase::Probing { since, .. } = self.phase
+            && now >= since + PROBE_MAX
+        {
+            // It opened when their time was over, whoever asks, and whenever.
+            self.open(self.cause, since + PROBE_MAX, random);
+            self.may_pass(now)?;
+        }
+        if let ProbePhase::Open { .. } = self.phase {
+            self.epoch = self.epoch.wrapping_add(1);
+            self.phase = ProbePhase::Probing { since: now, left: PROBES, under_way: 0 };
         }
         let calls = match &mut self.phase {
             ProbePhase::Probing { left, under_way, .. } => {
@@ -256,6 +256,8 @@ mod tests {
         let epoch = breaker.admit(1, at(5), 0.0).map_or(0, |permit| permit.epoch);
         let change = breaker.report(Signal::Failing, epoch, at(6), 0.0);
         assert_eq!(change, Some(BreakerChange::Eased));
+        let mut later = breaker.clone();
+        assert_eq!(later.admit(9, at(60), 0.0).map(|permit| permit.calls), Ok(3), "a new round");
         assert_eq!(breaker.admit(9, at(6), 0.0).map(|permit| permit.calls), Ok(2));
         assert_eq!(breaker.admit(1, at(15), 0.0), Err(BreakerRefusal::Until(at(25))));
     }

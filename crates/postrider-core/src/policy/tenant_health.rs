@@ -23,6 +23,8 @@ const DOWN_SHARE: f64 = 0.8;
 const FAILED_MIN: u32 = 20;
 /// Failures further apart are not in a row.
 const IN_A_ROW: Duration = Duration::from_secs(60);
+/// Calls that hung for so long and longer tell of another time.
+const OLD_AFTER: Duration = Duration::from_secs(30);
 /// Of the calls under way, this share will fail at the least: nobody knows better at first.
 const FAILING_MIN: f64 = 0.25;
 /// Where so much has changed that votes from before say nothing, these do.
@@ -102,7 +104,7 @@ impl TenantHealth {
             return;
         }
         let was_sick = self.addresses.is_sick(call.target);
-        if !call.is_retry && !was_sick {
+        if !call.is_retry && !was_sick && now.since(call.began) < OLD_AFTER {
             self.credit.failed(now);
         }
         // How others fared before it began to fail says nothing about it.

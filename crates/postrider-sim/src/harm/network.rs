@@ -1,19 +1,14 @@
-//! The simulated network: our connections, the origins behind them, and the channel that calls them.
+//! The simulated network: our connections and the origins behind them.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use async_trait::async_trait;
-use futures_util::StreamExt as _;
-use futures_util::stream::FuturesUnordered;
 use postrider_channels::answers;
 use postrider_core::policy::classify::{AnswerTable, ProviderAnswer, classify};
-use postrider_core::{
-    Attempt, Channel, ChannelKind, ChannelTraits, Clock, Finished, Outcome, Report,
-};
+use postrider_core::{Attempt, Clock, Outcome, Report};
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 
 use super::draw::draw;
 use super::plan::{HarmPlan, HarmRunKind, OriginPlan};
@@ -241,7 +236,7 @@ impl SimNetwork {
         self.plan.sick.iter().enumerate().filter(hit).collect()
     }
 
-    async fn call(&self, attempt: &Attempt) -> Report {
+    pub(super) async fn call(&self, attempt: &Attempt) -> Report {
         let id: u32 = attempt.message.content.parse().unwrap_or_default();
         let arrival = &self.plan.arrivals[id as usize];
         let origin = self.plan.origin(arrival.origin);
@@ -478,34 +473,5 @@ impl Drop for SimConnection<'_> {
         if own.has_idle(self.network.plan.origin(self.origin).http1) {
             state.idle.push_back(self.origin);
         }
-    }
-}
-
-pub(crate) struct HarmChannel {
-    pub kind: ChannelKind,
-    pub network: Arc<SimNetwork>,
-}
-
-#[async_trait]
-impl Channel for HarmChannel {
-    fn kind(&self) -> ChannelKind {
-        self.kind
-    }
-
-    fn traits(&self) -> &'static ChannelTraits {
-        &ChannelTraits::PLAIN
-    }
-
-    async fn deliver(&self, batch: Vec<Attempt>, done: &(dyn Fn(Finished) + Send + Sync)) {
-        let calls: FuturesUnordered<_> = batch
-            .iter()
-            .map(|attempt| async move {
-                let began = Instant::now();
-                let report = self.network.call(attempt).await;
-                let latency_ms = began.elapsed().as_millis() as u32;
-                done(Finished { slot: attempt.slot, report, latency_ms, waited_ms: 0 });
-            })
-            .collect();
-        calls.for_each(|()| std::future::ready(())).await;
     }
 }

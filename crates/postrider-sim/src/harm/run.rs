@@ -20,9 +20,10 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 use super::bounds::BrokenBound;
+use super::channel::HarmChannel;
 use super::draw::draw;
 use super::invariants::{CountedFailures, InvariantWatch};
-use super::network::{HarmChannel, SimNetwork, WireCall};
+use super::network::{SimNetwork, WireCall};
 use super::plan::{CLASSES, HarmPlan, HarmRunKind, RELAY, WEB};
 use super::traffic::Arrival;
 use crate::clock::SimClock;

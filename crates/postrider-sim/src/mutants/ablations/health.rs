@@ -276,6 +276,15 @@ pub(super) const HEALTH: &[RuleChange] = &[
         ],
     ),
     rule(
+        "hang-age",
+        "while degraded, failures of calls that began long ago do not count",
+        &[patch(
+            core!("tenant_health.rs"),
+            "!was_sick && now.since(call.began) < OLD_AFTER {",
+            "!was_sick {",
+        )],
+    ),
+    rule(
         "sick-calls",
         "an origin gets eight calls per second to sick addresses, unless they succeed",
         &[patch(core!("sick_calls.rs"), "const PER_S: u32 = 8;", "const PER_S: u32 = 1_000;")],
