@@ -28,8 +28,6 @@ pub struct SlowRoom {
     /// Of the origin, and of ours for the tenant.
     pub long: usize,
     pub apart: usize,
-    /// The tenant has no other address there.
-    pub is_alone: bool,
 }
 
 /// Asked for one call after another.
@@ -65,7 +63,7 @@ impl<'a> AddressTurns<'a> {
         }
         if let Some(room) = self.room.as_mut().filter(|_| is_slow) {
             let is_full = room.long == 0 || room.apart == 0;
-            let is_much = !room.is_alone && SLOW_SHARE * (overdue + *taken) > room.long;
+            let is_much = SLOW_SHARE * (overdue + *taken) > room.long;
             if is_full || is_much {
                 return Some(self.now + LONG_PAUSE.mul_f64(1.0 + random));
             }
@@ -90,7 +88,7 @@ mod tests {
     use crate::policy::sick_calls::SickCalls;
 
     const NOW: Timestamp = Timestamp(1_800_000_000_000);
-    const ROOM: SlowRoom = SlowRoom { long: 128, apart: 64, is_alone: false };
+    const ROOM: SlowRoom = SlowRoom { long: 128, apart: 64 };
 
     fn sick() -> SickCallRoom {
         SickCalls::default().room(1, NOW)
@@ -106,11 +104,6 @@ mod tests {
     fn a_slow_address_leaves_most_places_to_others() {
         assert_eq!(going(Some(ROOM), 2), 13);
         assert_eq!(going(Some(ROOM), 1), 100, "one call that takes long is no rule");
-    }
-
-    #[test]
-    fn the_only_address_of_a_tenant_gets_all_places_for_long_calls() {
-        assert_eq!(going(Some(SlowRoom { is_alone: true, ..ROOM }), 2), 64);
     }
 
     #[test]

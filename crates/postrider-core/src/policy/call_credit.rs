@@ -5,9 +5,6 @@ use crate::model::time::Timestamp;
 
 /// What can be saved up.
 const MOST: f64 = 30.0;
-/// What there is after an outage: whether it is over is to be seen.
-const AFTER_OUTAGE: f64 = 4.0;
-
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CallCredit {
     left: f64,
@@ -21,17 +18,9 @@ impl Default for CallCredit {
 }
 
 impl CallCredit {
-    pub(super) fn after_outage(now: Timestamp) -> Self {
-        Self { left: AFTER_OUTAGE, at: now }
-    }
-
     /// In whole calls.
     pub(super) fn left(&self, now: Timestamp) -> f64 {
         self.at(now).floor()
-    }
-
-    pub(super) fn is_full(&self, now: Timestamp) -> bool {
-        self.at(now) >= MOST
     }
 
     /// A call pays for itself and for another one.

@@ -9,6 +9,7 @@ use crate::policy::cohort::CohortLatency;
 use crate::policy::limit_growth::Growth;
 pub use crate::policy::limit_reason::LimitReason;
 use crate::policy::limit_signs::{CutTrial, LatencySign, RefusalSign, TimeSpent};
+use crate::policy::origin_stall::OriginStall;
 use crate::policy::signal::Signal;
 
 const START: f64 = 16.0;
@@ -40,9 +41,8 @@ const IGNORED_FOR: Duration = Duration::from_secs(60);
 /// A round trip that nobody has seen yet, and the shortest that is believed.
 const UNKNOWN_MS: f64 = 100.0;
 const SHORTEST: Duration = Duration::from_millis(5);
-/// So many calls, over so long, none of which ended within the usual time: the origin stands still.
-const STALLED_CALLS: u32 = 24;
-const STALLED_FOR: Duration = Duration::from_secs(1);
+/// What an origin gets at most that stands still.
+const STALLED: f64 = 32.0;
 /// How far one answer moves the estimate of the 75th percentile.
 const P75_STEP: f64 = 0.05;
 const LONG_MIN_MS: f64 = 250.0;
@@ -73,9 +73,9 @@ pub struct CallLimit {
     p75_ms: f64,
     latency: LatencySign,
     refusals: RefusalSign,
-    /// When a call last ended within the usual time, and the calls that began since then.
-    brisk_at: Timestamp,
-    begun: u32,
+    stall: OriginStall,
+    /// When it was last cut because the origin queued calls, if that was not undone.
+    queued_at: Option<Timestamp>,
 }
 
 /// What one round trip tells.
@@ -101,8 +101,8 @@ impl CallLimit {
             p75_ms: 0.0,
             latency: LatencySign::new(),
             refusals: RefusalSign::new(),
-            brisk_at: Timestamp::default(),
-            begun: 0,
+            stall: OriginStall::default(),
+            queued_at: None,
         }
     }
 
@@ -160,7 +160,13 @@ impl CallLimit {
         now: Timestamp,
     ) -> CallToken {
         if !apart {
-            self.count_begun(now);
+            self.stall.begin(tenant, target, now);
+        }
+        if self.is_stalled(now) && self.limit > STALLED {
+            self.cut(STALLED, now);
+            let from_ms = self.p75_ms as u32;
+            self.reason =
+                LimitReason::Slowed { from_ms, to_ms: self.usual_time().as_millis() as u32 };
         }
         let half_used = self.is_half_used(in_flight);
         let cohort = if apart { 0 } else { self.latency.cohort.start(target, half_used, now) };
@@ -182,11 +188,13 @@ impl CallLimit {
         if matches!(signal, Signal::Well | Signal::Busy | Signal::Credential) {
             self.answered_at = Some(now);
         }
+        match u128::from(latency_ms) < self.usual_time().as_millis() {
+            true if signal == Signal::Well => self.stall.moves(),
+            true if !token.apart => self.stall.forget(token.target),
+            _ => {}
+        }
         if token.apart {
             return;
-        }
-        if u128::from(latency_ms) < self.long_after().as_millis() {
-            (self.brisk_at, self.begun) = (now, 0);
         }
         if self.round.began == Timestamp::default() || now < self.round.began {
             self.round.began = now;
@@ -214,16 +222,19 @@ impl CallLimit {
     }
 
     /// Whether no call ends within the usual time any more: then it is not some calls that take long.
-    pub fn is_stalled(&self, now: Timestamp) -> bool {
-        let standing = now.since(self.brisk_at);
-        self.begun >= STALLED_CALLS && standing >= STALLED_FOR + self.long_after()
+    fn is_stalled(&self, now: Timestamp) -> bool {
+        self.stall.stands(self.usual_time(), now)
     }
 
-    fn count_begun(&mut self, now: Timestamp) {
-        if self.begun == 0 {
-            self.brisk_at = now;
-        }
-        self.begun = self.begun.saturating_add(1);
+    /// Whether calls take long because the origin cannot cope, not because of their addresses: it stands still, or was
+    /// found to queue calls lately.
+    pub fn is_behind(&self, now: Timestamp) -> bool {
+        self.is_stalled(now) || is_within(self.queued_at, IGNORED_FOR, now)
+    }
+
+    /// Nearly all calls end within this time as long as the origin moves.
+    fn usual_time(&self) -> Duration {
+        self.long_after().max(Duration::from_millis(2 * self.p75_ms as u64))
     }
 
     fn is_half_used(&self, in_flight: usize) -> bool {
@@ -276,6 +287,7 @@ impl CallLimit {
             return self.latency.adopt_base(p10_ms);
         }
         self.cut((self.limit * CUT_LATENCY).max(FLOOR_LATENCY), now);
+        self.queued_at = Some(now);
         self.reason = LimitReason::Slowed { from_ms: base, to_ms: p10_ms };
     }
 
@@ -285,6 +297,7 @@ impl CallLimit {
         let settled = now.since(self.changed_at) >= self.round_trip();
         let is_doubling = self.is_doubling();
         let signs = &mut self.refusals;
+        signs.addresses.note(token.target, refused, now);
         if !settled || !signs.sample.count(token.target, refused, now) {
             return;
         }
@@ -293,7 +306,8 @@ impl CallLimit {
         signs.levels.note(token.under_way as usize, refused, now);
         if refused {
             let few = (signs.spent.well_at_once(self.limit) * FEW).max(1.0);
-            if signs.levels.depend_on_calls(few, now) == Some(false) {
+            let are_too_many = signs.levels.depend_on_calls(few, now) != Some(false);
+            if !are_too_many || signs.addresses.are_the_same() {
                 self.forgive_refusals(now);
             } else if signs.is_refused(is_doubling, now) {
                 self.heed_refusals(now);
@@ -353,6 +367,7 @@ impl CallLimit {
     fn undo(&mut self, trial: CutTrial, now: Timestamp) {
         self.limit = trial.limit.min(self.ceiling);
         self.growth = Growth::SEARCH;
+        self.queued_at = None;
         self.reason = LimitReason::Restored;
         self.restart_samples(now);
     }
@@ -381,10 +396,10 @@ impl CallLimit {
         self.limit < self.growth.doubling_until.min(self.ceiling)
     }
 
-    /// The origin queues calls or stands still, and it is not known that fewer calls would not change that.
+    /// The origin queues calls, and it is not known that fewer calls would not change that.
     fn is_slowed(&self, now: Timestamp) -> bool {
         let ignored = is_within(self.latency.ignored_at, IGNORED_FOR, now);
-        !ignored && (self.latency.queueing > 0 || self.is_stalled(now))
+        !ignored && self.latency.queueing > 0
     }
 
     /// Refusals say that there are too many calls; how many too many is known a little later.

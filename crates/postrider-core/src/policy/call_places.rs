@@ -13,8 +13,6 @@ use crate::policy::fairness::places;
 /// Long calls of one origin: at least so many, and as many as brisk ones. An origin that may have fewer
 /// calls than this at all has no places beside them.
 const LONG_MIN: usize = 128;
-/// The same where no call ends within the usual time: then it is the origin.
-const LONG_STALLED: usize = 8;
 /// The least ceiling of an origin that has long places.
 const CEILING_MIN: usize = 32;
 
@@ -34,7 +32,6 @@ pub struct CallPlaces {
     long: usize,
     /// Calls that take long, by tenant and by its address: overdue ones and those to slow addresses.
     overdue: HashMap<u64, usize>,
-    overdue_all: usize,
     overdue_at: HashMap<(u64, u64), usize>,
 }
 
@@ -78,38 +75,22 @@ impl CallPlaces {
         self.long
     }
 
-    /// How many more brisk calls of this priority there is room for.
-    pub fn free(&self, limit: usize, priority: Priority) -> usize {
-        places(limit.saturating_sub(self.brisk), limit, self.others, priority)
+    /// How many more brisk calls of this priority there is room for. Where the origin stands still, long calls have
+    /// no places of their own.
+    pub fn free(&self, limit: usize, is_behind: bool, priority: Priority) -> usize {
+        let long = if is_behind { self.long } else { 0 };
+        let free = limit.saturating_sub(self.brisk + long);
+        places(free, limit, self.others + long, priority)
     }
 
     /// How many long calls the origin may have beside `limit` brisk ones, if it may have `ceiling` of these.
-    pub fn long_places(limit: usize, ceiling: usize, is_stalled: bool) -> usize {
-        match is_stalled {
-            _ if ceiling < CEILING_MIN => 0,
-            true => LONG_STALLED,
-            false => limit.max(LONG_MIN),
-        }
+    pub fn long_places(limit: usize, ceiling: usize, is_behind: bool) -> usize {
+        if ceiling < CEILING_MIN || is_behind { 0 } else { limit.max(LONG_MIN) }
     }
 
     /// How many more long calls there is room for.
     pub fn free_long(&self, long_places: usize) -> usize {
         long_places.saturating_sub(self.long)
-    }
-
-    /// Whether a tenant (a number that stands for it) has so many calls that take long that others who
-    /// share the origin would find no place: more than are left, and than twice its share among `tenants`,
-    /// who are counted only where it matters.
-    pub fn crowds(
-        &self,
-        tenant: u64,
-        tenants: impl FnOnce() -> usize,
-        limit: usize,
-        long_places: usize,
-    ) -> bool {
-        let Some(own) = self.overdue.get(&tenant).copied() else { return false };
-        let all = limit.max(long_places);
-        own > all.saturating_sub(self.overdue_all) && own > 2 * all / tenants().max(1)
     }
 
     /// Calls of a tenant to an address that take long.
@@ -232,13 +213,11 @@ impl CallPlaces {
     }
 
     fn note_overdue(&mut self, tenant: u64, target: u64) {
-        self.overdue_all += 1;
         *self.overdue.entry(tenant).or_default() += 1;
         *self.overdue_at.entry((tenant, target)).or_default() += 1;
     }
 
     fn no_longer_overdue(&mut self, tenant: u64, target: u64) {
-        self.overdue_all = self.overdue_all.saturating_sub(1);
         count_down(&mut self.overdue, tenant);
         count_down(&mut self.overdue_at, (tenant, target));
     }
@@ -295,6 +274,17 @@ mod tests {
     }
 
     #[test]
+    fn long_calls_count_as_others_where_the_origin_stands_still() {
+        let mut places = CallPlaces::default();
+        let slow = places.begin_long(1, 7);
+        assert_eq!(places.overdue_at(1, 7), 1);
+        assert_eq!(CallPlaces::long_places(32, 256, true), 0);
+        assert_eq!([false, true].map(|stands| places.free(4, stands, Priority::High)), [4, 3]);
+        assert!(places.end(slow), "it took long");
+        assert!(places.overdue.is_empty() && places.overdue_at.is_empty());
+    }
+
+    #[test]
     fn calls_end_in_any_order() {
         let mut places = CallPlaces::default();
         let mut begun: Vec<_> =
@@ -303,25 +293,6 @@ mod tests {
         begun.push(places.begin_long(1, 7));
         (0..begun.len()).for_each(|n| _ = places.end(begun[(n * 7) % begun.len()]));
         assert_eq!((places.brisk(), places.long(), places.begun.len()), (0, 0, 0));
-    }
-
-    #[test]
-    fn a_tenant_whose_calls_take_long_crowds_the_others_once_it_has_more_than_is_left() {
-        let mut places = CallPlaces::default();
-        let begin = |_| places.begin(1, 7, Priority::Normal, false, NOW);
-        let begun: Vec<_> = (0..16).map(begin).collect();
-        assert_eq!(places.advance(LONG_AFTER, 32, at(1_000)), [1; 16]);
-        assert!(!places.crowds(1, || 4, 16, 32));
-        let slow = places.begin_long(1, 7);
-        assert!(places.crowds(1, || 4, 16, 32));
-        assert!(!places.crowds(2, || 4, 16, 32), "others go on");
-        assert!(!places.crowds(1, || 1, 16, 32), "nobody else is there");
-        assert_eq!(places.overdue_at(1, 7), 17);
-        assert!(places.end(slow), "it took long");
-        assert!(!places.crowds(1, || 4, 16, 32));
-        begun.into_iter().for_each(|place| _ = places.end(place));
-        assert!(places.overdue.is_empty() && places.overdue_at.is_empty());
-        assert_eq!(places.overdue_all, 0);
     }
 
     #[test]
@@ -340,7 +311,7 @@ mod tests {
     fn some_places_are_kept_for_urgent_calls() {
         let mut places = CallPlaces::default();
         (0..18).for_each(|_| _ = places.begin(1, 7, Priority::Normal, false, NOW));
-        assert_eq!(places.free(20, Priority::Normal), 0);
-        assert_eq!(places.free(20, Priority::High), 2);
+        assert_eq!(places.free(20, false, Priority::Normal), 0);
+        assert_eq!(places.free(20, false, Priority::High), 2);
     }
 }

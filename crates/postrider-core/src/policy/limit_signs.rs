@@ -6,6 +6,7 @@ use crate::model::time::Timestamp;
 use crate::policy::cohort::{Cohort, RefusalSample, TenantPair};
 use crate::policy::refusal_levels::RefusalLevels;
 use crate::policy::refused_tenants::RefusedTenants;
+use crate::policy::refusing_addresses::RefusingAddresses;
 
 /// This many refused calls of a sample of 64, from so many addresses, are no noise: more than 5 %.
 const REFUSED_MIN: usize = 4;
@@ -47,6 +48,7 @@ pub(super) struct RefusalSign {
     pub(super) refused_tenants: RefusedTenants,
     pub(super) trial: Option<CutTrial>,
     pub(super) levels: RefusalLevels,
+    pub(super) addresses: RefusingAddresses,
     pub(super) ignored_at: Option<Timestamp>,
 }
 
@@ -144,6 +146,7 @@ impl RefusalSign {
             refused_tenants: RefusedTenants::default(),
             trial: None,
             levels: RefusalLevels::default(),
+            addresses: RefusingAddresses::default(),
             ignored_at: None,
         }
     }

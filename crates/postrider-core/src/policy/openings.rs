@@ -30,11 +30,6 @@ impl Openings {
         self.failed >= FAILED_MIN && now.since(self.first) >= FAILED_FOR
     }
 
-    /// None has succeeded since the last one that failed.
-    pub fn are_failing(&self) -> bool {
-        self.failed > 0
-    }
-
     /// A request could be written.
     pub fn opened(&mut self) {
         self.failed = 0;

@@ -86,16 +86,16 @@ impl ProbeBreaker {
         if self.forced.is_some() {
             return Ok(Permit { calls: want, epoch: self.epoch });
         }
-        match self.phase {
-            ProbePhase::Open { .. } => {
-                self.epoch = self.epoch.wrapping_add(1);
-                self.phase = ProbePhase::Probing { since: now, left: PROBES, under_way: 0 };
-            }
-            ProbePhase::Probing { since, .. } if now >= since + PROBE_MAX => {
-                self.open(self.cause, now, random);
-                return self.may_pass(now).map(|()| Permit { calls: 0, epoch: self.epoch });
-            }
-            _ => {}
+        if let ProbePhase::Probing { since, .. } = self.phase
+            && now >= since + PROBE_MAX
+        {
+            // It opened when their time was over, whoever asks, and whenever.
+            self.open(self.cause, since + PROBE_MAX, random);
+            self.may_pass(now)?;
+        }
+        if let ProbePhase::Open { .. } = self.phase {
+            self.epoch = self.epoch.wrapping_add(1);
+            self.phase = ProbePhase::Probing { since: now, left: PROBES, under_way: 0 };
         }
         let calls = match &mut self.phase {
             ProbePhase::Probing { left, under_way, .. } => {
@@ -144,7 +144,12 @@ impl ProbeBreaker {
             *left = (*left + 1).min(PROBES);
             return Some(BreakerChange::Eased);
         }
-        (*under_way == 0).then(|| self.open(self.cause, now, random))
+        match (*under_way, *left) {
+            (0, 0) => Some(self.open(self.cause, now, random)),
+            // Not all probes were made: those of another lane may succeed.
+            (0, _) => Some(BreakerChange::Eased),
+            _ => None,
+        }
     }
 
     pub fn open(&mut self, cause: BreakerCause, now: Timestamp, random: f64) -> BreakerChange {
@@ -235,16 +240,26 @@ mod tests {
         let mut breaker = opened();
         let (mut now, mut rests) = (at(5), Vec::new());
         for _ in 0..6 {
-            let epoch = breaker.admit(1, now, 0.0).map_or(0, |permit| permit.epoch);
-            let Some(BreakerChange::Opened { until }) =
-                breaker.report(Signal::Failing, epoch, now, 0.0)
-            else {
-                panic!("it opens")
-            };
+            let epoch = breaker.admit(3, now, 0.0).map_or(0, |permit| permit.epoch);
+            let mut fails = || breaker.report(Signal::Failing, epoch, now, 0.0);
+            assert_eq!([fails(), fails()], [None, None]);
+            let Some(BreakerChange::Opened { until }) = fails() else { panic!("it opens") };
             rests.push(until.since(now).as_secs());
             now = until;
         }
         assert_eq!(rests, [10, 20, 40, 60, 60, 60]);
+    }
+
+    #[test]
+    fn after_one_probe_that_failed_two_more_may_go_until_the_time_for_probes_is_over() {
+        let mut breaker = opened();
+        let epoch = breaker.admit(1, at(5), 0.0).map_or(0, |permit| permit.epoch);
+        let change = breaker.report(Signal::Failing, epoch, at(6), 0.0);
+        assert_eq!(change, Some(BreakerChange::Eased));
+        let mut later = breaker.clone();
+        assert_eq!(later.admit(9, at(60), 0.0).map(|permit| permit.calls), Ok(3), "a new round");
+        assert_eq!(breaker.admit(9, at(6), 0.0).map(|permit| permit.calls), Ok(2));
+        assert_eq!(breaker.admit(1, at(15), 0.0), Err(BreakerRefusal::Until(at(25))));
     }
 
     #[test]

@@ -13,8 +13,6 @@ const FAILURES_MIN: u32 = 3;
 /// How long a sick address is left alone, at first and at the most.
 const REST_MIN: Duration = Duration::from_secs(5);
 const REST_MAX: Duration = Duration::from_secs(300);
-/// Successes in a row after which it is well again.
-const SUCCESSES_MIN: u32 = 2;
 /// So often in a row an address asks for less as a rule ...
 const ASKED_MIN: u32 = 2;
 /// ... and so often where others ask, too, because calls are too fast for the provider.
@@ -41,7 +39,6 @@ struct AddressHealth {
     failures: u32,
     /// When the first of these ended.
     failing_since: Timestamp,
-    successes: u32,
     /// When the last failure ended that counted, or a success.
     ended: Timestamp,
     /// When something was last heard of it.
@@ -143,7 +140,6 @@ impl SickAddresses {
         random: f64,
     ) -> bool {
         let Some(health) = self.health(target, now) else { return false };
-        health.successes = 0;
         if began >= health.ended {
             if health.failures == 0 {
                 health.failing_since = now;
@@ -165,13 +161,10 @@ impl SickAddresses {
         let Some(health) = self.known.get_mut(&target) else { return };
         health.failures = 0;
         health.asked = 0;
-        health.successes += 1;
         health.ended = now;
         health.until = Timestamp::default();
-        if health.successes >= SUCCESSES_MIN {
-            health.rest = None;
-        }
-        if health.rest.is_none() && health.long == 0 {
+        health.rest = None;
+        if health.long == 0 {
             self.known.remove(&target);
             self.share.give_back(1);
         }
@@ -304,11 +297,9 @@ mod tests {
     }
 
     #[test]
-    fn two_successes_heal_it() {
+    fn a_success_heals_it() {
         let mut addresses = SickAddresses::default();
         (1..=3).for_each(|s| _ = fail(&mut addresses, s));
-        addresses.succeeded(7, at(9));
-        assert!(addresses.is_sick(7));
         addresses.succeeded(7, at(10));
         assert!(!addresses.is_sick(7));
         assert_eq!(addresses.turn(7, at(10)), AddressTurn::Go);

@@ -62,8 +62,6 @@ pub struct TenantHealth {
     failed: u32,
     failed_at: Timestamp,
     credit: CallCredit,
-    /// It was down, and not enough has succeeded since then.
-    is_recovering: bool,
     pub addresses: SickAddresses,
     pub served: ServedAddresses,
     /// The addresses of the last probes that failed.
@@ -101,7 +99,6 @@ impl TenantHealth {
         }
         if !failed {
             self.credit.succeeded(now);
-            self.is_recovering &= !self.credit.is_full(now);
             self.failed = 0;
             self.votes.cast(call.target, true, now);
             self.addresses.succeeded(call.target, now);
@@ -157,11 +154,10 @@ impl TenantHealth {
             return Condition::Down;
         }
         match count.bad_share() {
-            _ if count.voters < VOTERS_MIN && !self.is_recovering => Condition::Well,
+            _ if count.voters < VOTERS_MIN => Condition::Well,
             share if share >= DOWN_SHARE && count.voters >= VOTERS_SURE => Condition::Down,
             1.0 if count.voters >= VOTERS_DOWN => Condition::Down,
             share if share >= DEGRADED_SHARE => Condition::Degraded,
-            _ if self.is_recovering => Condition::Degraded,
             _ => Condition::Well,
         }
     }
@@ -170,16 +166,10 @@ impl TenantHealth {
         now.since(self.failed_at) < IN_A_ROW
     }
 
-    /// How many calls may be made now while it is degraded and so many are under way: some of these will succeed.
-    pub fn room(&self, under_way: usize, now: Timestamp) -> usize {
+    /// How many calls may be made now while it is degraded: some of these will succeed.
+    pub fn room(&self, now: Timestamp) -> usize {
         let failing = self.votes.count(now).bad_share().max(FAILING_MIN);
-        let room = (self.credit.left(now) / failing) as usize;
-        room.saturating_sub(under_way)
-    }
-
-    /// Whether there would be room if none were under way.
-    pub fn has_credit(&self, now: Timestamp) -> bool {
-        self.credit.left(now) >= 1.0
+        (self.credit.left(now) / failing) as usize
     }
 
     pub fn votes(&self, now: Timestamp) -> VoteCount {
@@ -191,11 +181,10 @@ impl TenantHealth {
     }
 
     /// It works again: what failed before does not count any more.
-    pub fn recovered(&mut self, now: Timestamp) {
+    pub fn recovered(&mut self) {
         self.failed = 0;
         self.votes.forget_bad();
-        self.credit = CallCredit::after_outage(now);
-        self.is_recovering = true;
+        self.credit = CallCredit::default();
     }
 
     /// A call failed that tried whether it works again: the next ones try other addresses.
@@ -290,12 +279,21 @@ mod tests {
     }
 
     #[test]
+    fn after_an_outage_it_is_well_at_once_however_little_it_sends() {
+        let mut health = TenantHealth::default();
+        (0..20).for_each(|target| report(&mut health, target, Signal::Failing, false, 0));
+        assert_eq!(health.condition(NOW), Condition::Down);
+        health.recovered();
+        assert_eq!(health.condition(NOW), Condition::Well);
+    }
+
+    #[test]
     fn while_degraded_calls_are_held_to_twice_the_successes_and_one_per_second() {
         let mut health = TenantHealth::default();
-        assert_eq!(health.room(20, NOW), 100, "a quarter of them fail");
+        assert_eq!(health.room(NOW), 120, "a quarter of them fail");
         (0..30).for_each(|target| report(&mut health, target, Signal::Failing, false, 0));
-        assert_eq!(health.room(0, NOW), 0);
+        assert_eq!(health.room(NOW), 0);
         (0..10).for_each(|target| report(&mut health, target, Signal::Well, false, 0));
-        assert_eq!([0, 9].map(|under_way| health.room(under_way, NOW)), [15, 6]);
+        assert_eq!(health.room(NOW), 15);
     }
 }

@@ -88,8 +88,7 @@ impl ThrottleSpread {
         self.recent[0] = Some((now, target, after));
         let waits = self.recent.iter().flatten().map(|(.., after)| *after);
         let tally = self.calls.tally(now);
-        let many = tally.failed >= WIDEN_AT as u32
-            && f64::from(tally.failed) >= WIDEN_SHARE * f64::from(tally.calls)
+        let many = f64::from(tally.failed) >= WIDEN_SHARE * f64::from(tally.calls)
             && (tally.calls >= CALLS_SURE || tally.failed == tally.calls);
         if waits.clone().count() < WIDEN_AT || !many {
             return None;

@@ -1,15 +1,13 @@
 //! What the sick part of a world may cost the healthy part: bounds on the run with sickness, against the
 //! worse of the two runs without it.
 
-use std::collections::HashSet;
+mod load;
 
 use postrider_testkit::harm_bounds::{
     P50_BOUND, P99_BOUND, P99_HIGH_BOUND, THROUGHPUT_SHARE_MIN, WaitBound, lag_allowed_ms,
     percentile,
 };
-use postrider_testkit::sick_level::SickLevel;
 
-use super::network::WireCall;
 use super::plan::HarmPlan;
 use super::run::{DeliveryFate, HarmRun};
 use super::sick::{SickKind, SickPart};
@@ -40,16 +38,9 @@ pub struct WaitFigures {
 
 const WINDOW_MS: i64 = 30_000;
 const HEAL_MS: i64 = 60_000;
-/// When an overloaded origin can be known for it, and when calls there, and its refusals, are looked at, counted from
-/// when it was met.
 /// What waited for a sick part comes in the seconds after that is well again.
 const HEALED_MS: i64 = 15_000;
 const HEALED_LAG_MS: i64 = 2_000;
-const FOUND_AFTER_MS: i64 = 5_000;
-const STANDING_AFTER_MS: i64 = 15_000;
-const REFUSED_AFTER_MS: i64 = 30_000;
-/// How long it is remembered that an origin is overloaded.
-const KNOWN_FOR_MS: i64 = 60_000;
 const NEVER: i64 = i64::MAX / 4;
 
 impl HarmRuns<'_> {
@@ -64,7 +55,7 @@ impl HarmRuns<'_> {
         self.check_throughput(&mut broken);
         self.check_attempts(&mut broken);
         self.check_healing(&mut broken);
-        self.check_load(&mut broken);
+        broken.extend(load::check(self.plan, &self.sick.calls));
         self.check_local(&mut broken);
         broken.extend(self.sick.broken.iter().cloned());
         broken
@@ -221,111 +212,6 @@ impl HarmRuns<'_> {
             broken.push(BrokenBound { bound: "what healed is served", detail });
         }
     }
-
-    /// An origin that cannot take more is not given more.
-    fn check_load(&self, broken: &mut Vec<BrokenBound>) {
-        let of_load = |(_, part): &(usize, &SickPart)| part.kind.depends_on_load();
-        for (nth, part) in self.plan.sick.iter().enumerate().filter(of_load) {
-            let is_of_part =
-                |call: &&WireCall| self.plan.arrivals[call.arrival as usize].is_in_part(nth);
-            let calls: Vec<_> = self.sick.calls.iter().filter(is_of_part).collect();
-            if let SickKind::Queue { slots, .. } | SickKind::Slots { slots, .. } = part.kind {
-                let own: Vec<_> =
-                    calls.iter().copied().filter(|call| !self.lasts_anyway(call, nth)).collect();
-                let most = most_standing(&own, part, slots as i64);
-                if most > 2 * slots as i64 + 32 {
-                    let detail = format!("{most} calls at once to one that takes {slots}");
-                    let bound = "calls standing at an overloaded origin";
-                    broken.push(BrokenBound { bound, detail });
-                }
-            }
-            let late = late_calls(&calls, nth, part);
-            let refused = late.iter().filter(|call| call.refused_by == Some(nth)).count() as u32;
-            let times = || late.iter().map(|call| call.written);
-            let span = times().max().unwrap_or(0) - times().min().unwrap_or(0);
-            let tenant = |call: &&WireCall| self.plan.arrivals[call.arrival as usize].tenant;
-            let tenants = late.iter().map(tenant).collect::<HashSet<_>>().len();
-            let (late, seconds) = (late.len() as u32, span as f64 / 1_000.0);
-            // Calls standing may be 32 too many, so may these: that is what it takes to find out, for each
-            // tenant by itself. One call a second does not hurt.
-            // A burst beyond one tenant's quota is met by every new burst.
-            let is_quota = matches!(part.level, SickLevel::TenantAtOrigin { .. });
-            let share = if is_quota { 0.25 } else { 0.05 };
-            if f64::from(refused) > 32.0 * tenants as f64 + seconds + share * f64::from(late) {
-                let detail = format!("{refused} of {late} calls");
-                broken.push(BrokenBound { bound: "calls refused by an overloaded origin", detail });
-            }
-        }
-    }
-
-    /// Whether another sick part makes the call last, however many there are.
-    fn lasts_anyway(&self, call: &WireCall, nth: usize) -> bool {
-        let arrival = &self.plan.arrivals[call.arrival as usize];
-        let mut others = self.plan.sick.iter().enumerate().filter(|(other, _)| *other != nth);
-        others.any(|(other, part)| arrival.is_in_part(other) && part.kind.makes_calls_last())
-    }
-}
-
-/// Calls to an origin that has refused some for long enough to be known for it.
-fn late_calls<'a>(calls: &[&'a WireCall], nth: usize, part: &SickPart) -> Vec<&'a WireCall> {
-    let mut calls = calls.to_vec();
-    calls.sort_unstable_by_key(|call| call.written);
-    let mut trouble = KnownTrouble::default();
-    calls.retain(|call| {
-        trouble.look(call.refused_by == Some(nth), call.written);
-        is_sick_for(part, REFUSED_AFTER_MS, call.written)
-            && trouble.lasts(REFUSED_AFTER_MS, call.written)
-    });
-    calls
-}
-
-/// The most calls under way at once, after the limit has had time to find its size. Without those that began
-/// before anybody could know: they may last until they are given up.
-fn most_standing(calls: &[&WireCall], part: &SickPart, slots: i64) -> i64 {
-    let numbers = calls.iter().enumerate();
-    let mut changes: Vec<_> =
-        numbers.flat_map(|(n, call)| [(call.written, 1, n), (call.ended, -1, n)]).collect();
-    changes.sort_unstable();
-    let mut trouble = KnownTrouble::default();
-    let mut is_late = vec![false; calls.len()];
-    let (mut all, mut standing, mut most) = (0, 0, 0);
-    for (at, change, nth) in changes {
-        all += change;
-        trouble.look(all > slots, at);
-        let is_known = is_sick_for(part, FOUND_AFTER_MS, at) && trouble.lasts(FOUND_AFTER_MS, at);
-        is_late[nth] |= change > 0 && is_known;
-        standing += if is_late[nth] { change } else { 0 };
-        if is_sick_for(part, STANDING_AFTER_MS, at) && trouble.lasts(STANDING_AFTER_MS, at) {
-            most = most.max(standing);
-        }
-    }
-    most
-}
-
-/// Since when an origin is met overloaded. After a quiet minute, nobody knows any more.
-#[derive(Default)]
-struct KnownTrouble {
-    since: Option<i64>,
-    last: i64,
-}
-
-impl KnownTrouble {
-    fn look(&mut self, is_there: bool, at: i64) {
-        self.since = self.since.filter(|_| at - self.last <= KNOWN_FOR_MS);
-        if is_there {
-            self.since = self.since.or(Some(at));
-            self.last = at;
-        }
-    }
-
-    fn lasts(&self, ms: i64, at: i64) -> bool {
-        self.since.is_some_and(|since| at - since >= ms)
-    }
-}
-
-/// Whether the part is sick at that time, and has been for at least so long.
-fn is_sick_for(part: &SickPart, ms: i64, at: i64) -> bool {
-    part.when.strength(at) > 0.0 && part.when.since_onset(at).is_some_and(|since| since >= ms)
 }
 
 #[cfg(test)]

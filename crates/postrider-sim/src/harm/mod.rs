@@ -5,6 +5,7 @@
 mod blind;
 mod bounds;
 mod busy;
+mod channel;
 mod draw;
 mod full;
 mod invariants;

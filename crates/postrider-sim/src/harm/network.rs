@@ -1,19 +1,14 @@
-//! The simulated network: our connections, the origins behind them, and the channel that calls them.
+//! The simulated network: our connections and the origins behind them.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use async_trait::async_trait;
-use futures_util::StreamExt as _;
-use futures_util::stream::FuturesUnordered;
 use postrider_channels::answers;
 use postrider_core::policy::classify::{AnswerTable, ProviderAnswer, classify};
-use postrider_core::{
-    Attempt, Channel, ChannelKind, ChannelTraits, Clock, Finished, Outcome, Report,
-};
+use postrider_core::{Attempt, Clock, Outcome, Report};
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 
 use super::draw::draw;
 use super::plan::{HarmPlan, HarmRunKind, OriginPlan};
@@ -40,11 +35,21 @@ pub(crate) struct WireCall {
     pub opening_ms: i64,
     /// Answered with 429 or 503.
     pub refused: bool,
+    /// No answer, or one that says that something is broken there: 5xx.
+    pub failed: bool,
     /// The sick part that refused it because we asked for too much.
     pub refused_by: Option<usize>,
     pub accepted: bool,
     /// Nothing was tried for this arrival before.
     pub is_first: bool,
+}
+
+/// A connection that could not be opened.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FailedOpening {
+    pub arrival: u32,
+    pub began: i64,
+    pub ended: i64,
 }
 
 pub(crate) struct SimNetwork {
@@ -60,6 +65,7 @@ struct NetworkState {
     open: usize,
     idle: VecDeque<u32>,
     calls: Vec<WireCall>,
+    failed_openings: Vec<FailedOpening>,
     load: HashMap<usize, LoadState>,
     /// Requests under way.
     standing: usize,
@@ -159,18 +165,28 @@ impl SimNetwork {
         self.state().given_back.get(&arrival).copied()
     }
 
-    /// How many addresses were called since then, of those whose arrivals are meant.
-    pub(crate) fn addresses_called(&self, since: i64, meant: impl Fn(&Arrival) -> bool) -> usize {
+    /// The tenants and addresses that were called since then, of those whose arrivals are meant.
+    pub(crate) fn addresses_called(
+        &self,
+        since: i64,
+        meant: impl Fn(&Arrival) -> bool,
+    ) -> HashSet<(u32, u32)> {
         let state = self.state();
         let calls = state.calls.iter().rev().take_while(|call| call.written >= since);
         let arrivals = calls.map(|call| &self.plan.arrivals[call.arrival as usize]);
         let those = arrivals.filter(|arrival| meant(arrival));
-        those.map(|arrival| (arrival.tenant, arrival.address)).collect::<HashSet<_>>().len()
+        those.map(|arrival| (arrival.tenant, arrival.address)).collect()
     }
 
     /// Whether an address ever accepted something.
     pub(crate) fn has_served(&self, arrival: &Arrival) -> bool {
-        self.state().served.contains(&(arrival.tenant, arrival.origin, arrival.address))
+        let Arrival { tenant, origin, address, .. } = *arrival;
+        self.has_served_at(origin, (tenant, address))
+    }
+
+    /// The same for a tenant's address at an origin.
+    pub(crate) fn has_served_at(&self, origin: u32, (tenant, address): (u32, u32)) -> bool {
+        self.state().served.contains(&(tenant, origin, address))
     }
 
     /// What can be seen of an origin from outside.
@@ -197,6 +213,10 @@ impl SimNetwork {
         std::mem::take(&mut self.state().calls)
     }
 
+    pub(crate) fn failed_openings(&self) -> Vec<FailedOpening> {
+        std::mem::take(&mut self.state().failed_openings)
+    }
+
     fn state(&self) -> MutexGuard<'_, NetworkState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -216,7 +236,7 @@ impl SimNetwork {
         self.plan.sick.iter().enumerate().filter(hit).collect()
     }
 
-    async fn call(&self, attempt: &Attempt) -> Report {
+    pub(super) async fn call(&self, attempt: &Attempt) -> Report {
         let id: u32 = attempt.message.content.parse().unwrap_or_default();
         let arrival = &self.plan.arrivals[id as usize];
         let origin = self.plan.origin(arrival.origin);
@@ -227,8 +247,9 @@ impl SimNetwork {
                 return self.give_back(id);
             }
             if let SickKind::NoConnection { code, after_ms } = part.kind {
-                self.note_unopened(arrival);
+                let began = self.clock.elapsed();
                 sleep(Duration::from_millis(after_ms)).await;
+                self.note_unopened(arrival, began);
                 return Report::unopened().code(code);
             }
         }
@@ -254,6 +275,7 @@ impl SimNetwork {
                 ended: i64::MAX,
                 opening_ms,
                 refused,
+                failed: false,
                 refused_by: answer.refused_by,
                 accepted: false,
                 is_first,
@@ -270,6 +292,7 @@ impl SimNetwork {
         let accepted = matches!(reply, WireReply::Status(200, _));
         state.calls[nth].ended = now;
         state.calls[nth].accepted = accepted;
+        state.calls[nth].failed = !accepted && !matches!(reply, WireReply::Status(..500, _));
         state.standing -= 1;
         state.origins.entry(arrival.origin).or_default().ended(accepted, now);
         if accepted {
@@ -282,8 +305,10 @@ impl SimNetwork {
         self.report(reply)
     }
 
-    fn note_unopened(&self, arrival: &Arrival) {
+    fn note_unopened(&self, arrival: &Arrival, began: i64) {
+        let ended = self.clock.elapsed();
         let mut state = self.state();
+        state.failed_openings.push(FailedOpening { arrival: arrival.id, began, ended });
         state.origins.entry(arrival.origin).or_default().is_troubled = true;
         state.tried.insert(arrival.id);
     }
@@ -448,34 +473,5 @@ impl Drop for SimConnection<'_> {
         if own.has_idle(self.network.plan.origin(self.origin).http1) {
             state.idle.push_back(self.origin);
         }
-    }
-}
-
-pub(crate) struct HarmChannel {
-    pub kind: ChannelKind,
-    pub network: Arc<SimNetwork>,
-}
-
-#[async_trait]
-impl Channel for HarmChannel {
-    fn kind(&self) -> ChannelKind {
-        self.kind
-    }
-
-    fn traits(&self) -> &'static ChannelTraits {
-        &ChannelTraits::PLAIN
-    }
-
-    async fn deliver(&self, batch: Vec<Attempt>, done: &(dyn Fn(Finished) + Send + Sync)) {
-        let calls: FuturesUnordered<_> = batch
-            .iter()
-            .map(|attempt| async move {
-                let began = Instant::now();
-                let report = self.network.call(attempt).await;
-                let latency_ms = began.elapsed().as_millis() as u32;
-                done(Finished { slot: attempt.slot, report, latency_ms, waited_ms: 0 });
-            })
-            .collect();
-        calls.for_each(|()| std::future::ready(())).await;
     }
 }

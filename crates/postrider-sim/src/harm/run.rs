@@ -7,8 +7,8 @@ use std::time::Duration;
 use anyhow::Result;
 use postrider_core::ports::store::{Admission, Intake as _, NewDelivery, NewMessage, Store as _};
 use postrider_core::{
-    AddressHash, AttemptRecord, Class, Clock, DeadReason, DeliveryId, LaneKey, State, Target,
-    TenantId,
+    AddressHash, AttemptRecord, Class, Clock, DeadReason, DeliveryId, LaneKey, OutcomeKind, State,
+    Target, TenantId,
 };
 use postrider_dispatch::lanes::LaneEvent;
 use postrider_dispatch::{
@@ -20,9 +20,10 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 use super::bounds::BrokenBound;
+use super::channel::HarmChannel;
 use super::draw::draw;
-use super::invariants::InvariantWatch;
-use super::network::{HarmChannel, SimNetwork, WireCall};
+use super::invariants::{CountedFailures, InvariantWatch};
+use super::network::{SimNetwork, WireCall};
 use super::plan::{CLASSES, HarmPlan, HarmRunKind, RELAY, WEB};
 use super::traffic::Arrival;
 use crate::clock::SimClock;
@@ -116,7 +117,9 @@ async fn drive(plan: &Arc<HarmPlan>, kind: HarmRunKind, clock: &Arc<SimClock>) -
         }
     }
     let held_by = invariants.as_ref().map_or_else(Vec::new, |invariants| invariants.held_by());
-    let broken = invariants.map_or_else(Vec::new, |invariants| invariants.broken(&calls));
+    let broken = invariants.map_or_else(Vec::new, |invariants| {
+        invariants.broken(&calls, &watch.state().counted_failures)
+    });
     Ok(HarmRun { fates, calls, broken, held_by })
 }
 
@@ -193,6 +196,7 @@ struct WatchState {
     fates: Vec<DeliveryFate>,
     /// Healthy deliveries that have not ended.
     healthy_left: usize,
+    counted_failures: CountedFailures,
 }
 
 impl FateWatch {
@@ -202,6 +206,7 @@ impl FateWatch {
             ids: HashMap::new(),
             fates: vec![DeliveryFate::default(); healthy.len()],
             healthy_left: healthy.iter().filter(|healthy| **healthy).count(),
+            counted_failures: CountedFailures::new(),
         };
         Self { clock, state: Mutex::new(state), healthy, invariants }
     }
@@ -231,6 +236,11 @@ impl Observer for FateWatch {
         attempt: &AttemptRecord,
     ) {
         self.note(delivery, |fate| fate.counted += u32::from(attempt.counted));
+        if attempt.counted && attempt.outcome != OutcomeKind::Accepted {
+            let (now, mut state) = (self.clock.elapsed(), self.state());
+            let Some(id) = state.ids.get(&delivery).copied() else { return };
+            state.counted_failures.entry(id).or_default().push(now);
+        }
     }
 
     fn finished(

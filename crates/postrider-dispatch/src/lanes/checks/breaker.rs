@@ -13,8 +13,6 @@ use crate::lanes::report::GateVerdict;
 
 /// How soon a lane that is held to its successes asks again.
 const THROTTLE_PAUSE: Duration = Duration::from_secs(1);
-/// The same where calls under way may succeed and make room.
-const UNDER_WAY_PAUSE: Duration = Duration::from_millis(50);
 
 pub(super) struct BreakerCheck;
 
@@ -89,10 +87,7 @@ impl LaneCheck for BreakerCheck {
         let (epochs, now, random) = (lane.epochs, lane.now, lane.random);
         let (gates, tenant) = (&mut *lane.gates, &lane.lane.tenant);
         let signal = call.signal_of_provider();
-        // Where no connection could be opened, any answer shows that one can.
-        let is_found = gates.openings.are_failing() && signal.is_failure() && !call.unopened;
-        let of_origin = if is_found { Signal::Well } else { signal };
-        let mut change = gates.breaker.report(of_origin, epochs.breaker, now, random);
+        let mut change = gates.breaker.report(signal, epochs.breaker, now, random);
         if call.unopened {
             let unreachable = gates.openings.failed(call.began(now), now);
             if unreachable && !gates.breaker.is_probing() {
@@ -153,18 +148,11 @@ impl BreakerCheck {
         if lane.gates.breaker.state() == BreakerState::ForcedClosed {
             return Ok(want);
         }
-        // Of those that take long, nobody knows whether they succeed.
-        let overdue = lane.gates.places.overdue_of(number(&lane.lane.tenant));
-        let held = lane.gates.tenants.get(&lane.lane.tenant).map_or(0, |own| own.held);
-        let held = held.saturating_sub(overdue);
         let Some(own) = lane.gates.known_trouble_mut(&lane.lane.tenant) else { return Ok(want) };
         if own.breaker.is_probing() || own.health.condition(now) == Condition::Well {
             return Ok(want);
         }
-        match own.health.room(held, now) {
-            0 if own.health.has_credit(now) => {
-                Err(LaneState::Waiting { on: Gate::Breaker, until: now + UNDER_WAY_PAUSE })
-            }
+        match own.health.room(now) {
             0 => {
                 own.throttled_until = now + THROTTLE_PAUSE;
                 Err(LaneState::Waiting { on: Gate::Breaker, until: own.throttled_until })
@@ -194,7 +182,7 @@ fn learn_of_tenant(
     }
     let change = epochs.tenant.and_then(|epoch| own.breaker.report(signal, epoch, now, random));
     if change == Some(BreakerChange::Closed) {
-        own.health.recovered(now);
+        own.health.recovered();
         own.health.report(&call.of_health(now), now, random);
         own.storm.clear();
         return change;

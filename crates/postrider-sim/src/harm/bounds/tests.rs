@@ -3,6 +3,7 @@
 use postrider_testkit::sick_level::SickLevel;
 
 use super::*;
+use crate::harm::network::WireCall;
 use crate::harm::sick::SickTime;
 use crate::harm::traffic::WorldSize;
 
@@ -87,6 +88,7 @@ fn calls(plan: &HarmPlan, at_once: i64, refused_by: Option<usize>) -> HarmRun {
             ended,
             opening_ms: 0,
             refused,
+            failed: false,
             refused_by,
             accepted,
             is_first,
@@ -191,6 +193,18 @@ fn refusals_per_second_that_go_on_break_the_bound_on_refused_calls() {
     let plan = plan(SickKind::Rate { per_s: 5, status: 429 }, SickTime::Always);
     let bound = "calls refused by an overloaded origin";
     assert_eq!(broken(&plan, calls(&plan, 1, Some(0))), [bound]);
+}
+
+#[test]
+fn refused_calls_to_sick_addresses_have_a_bound_of_their_own() {
+    let plan = plan(SickKind::Rate { per_s: 5, status: 503 }, SickTime::Always);
+    let to_sick = |at_once| {
+        let mut run = calls(&plan, at_once, Some(0));
+        run.calls.iter_mut().for_each(|call| call.failed = true);
+        broken(&plan, run)
+    };
+    assert!(to_sick(1).is_empty());
+    assert_eq!(to_sick(4), ["calls refused by an overloaded origin"]);
 }
 
 #[test]

@@ -2,10 +2,12 @@
 //! the simulated network and by what the lanes report. Samples the lanes; changes nothing.
 
 mod facts;
+mod free_attempts;
 mod idle_places;
 mod limit_cuts;
 mod limit_floor;
 mod neighbours;
+mod openings;
 mod probes;
 mod recovery;
 mod sick_calls;
@@ -25,9 +27,10 @@ use super::plan::HarmPlan;
 use super::run::lane_of;
 use super::traffic::Arrival;
 use facts::PlanFacts;
+pub(crate) use free_attempts::CountedFailures;
 use idle_places::IdlePlaces;
 use limit_cuts::LimitCuts;
-use probes::OpenBreakers;
+use probes::{OpenBreakers, ProbedAddresses};
 
 /// How often the lanes are looked at.
 const LOOK_MS: i64 = 125;
@@ -90,26 +93,41 @@ impl InvariantWatch {
         let now = self.network.clock.elapsed();
         let again = self.state().open_breakers.opens_again(lane, event, now);
         let Some((scope, since)) = again else { return };
-        let Some(broken) = self.probed_in_vain(lane, scope) else { return };
         let is_probed = |arrival: &Arrival| {
             let is_own = self.plan.tenant_name(arrival.tenant) == *lane.tenant.to_string();
             self.plan.origin_name(arrival.origin).1 == *lane.provider
                 && (is_own || scope == BreakerScope::Provider)
         };
-        let addresses = self.network.addresses_called(since + probes::UNDER_WAY_MS, is_probed);
-        let is_no_chance = self.state().open_breakers.probed_in_vain(lane, scope, addresses);
-        self.note(is_no_chance.then_some(broken));
+        let round = self.network.addresses_called(since + probes::UNDER_WAY_MS, is_probed);
+        let tried = self.state().open_breakers.probed(lane, scope, round.clone());
+        self.note(self.better_probe(lane, scope, &round, &tried));
     }
 
-    fn probed_in_vain(&self, lane: &LaneKey, scope: BreakerScope) -> Option<BrokenBound> {
+    /// A delivery that would have succeeded as a probe and was no worse choice than one of these addresses, which
+    /// all failed. `tried` are those of the rounds before.
+    fn better_probe(
+        &self,
+        lane: &LaneKey,
+        scope: BreakerScope,
+        round: &ProbedAddresses,
+        tried: &ProbedAddresses,
+    ) -> Option<BrokenBound> {
         let now = self.network.clock.elapsed();
         let mut due =
             probes::would_succeed(&self.facts.healing, lane, scope, now - self.facts.probe_ms);
         let id = due.find(|id| {
             let arrival = &self.plan.arrivals[*id as usize];
-            !self.network.is_written(*id) && self.network.has_served(arrival)
+            let address = (arrival.tenant, arrival.address);
+            let is_new = !round.contains(&address) && !tried.contains(&address);
+            is_new && !self.network.is_written(*id) && self.network.has_served(arrival)
         })?;
         let Arrival { tenant, origin, address, .. } = self.plan.arrivals[id as usize];
+        let is_worse = |probe: &(u32, u32)| {
+            tried.contains(probe) || !self.network.has_served_at(origin, *probe)
+        };
+        if round.len() >= probes::PROBES && !round.iter().any(is_worse) {
+            return None;
+        }
         let whose = scope.name();
         let detail = format!(
             "{whose}'s breaker at o{origin} opens again at {now} ms; t{tenant}, address {address} is well"
@@ -118,7 +136,9 @@ impl InvariantWatch {
     }
 
     /// What was broken, with what the calls tell afterwards.
-    pub(crate) fn broken(&self, calls: &[WireCall]) -> Vec<BrokenBound> {
+    pub(crate) fn broken(&self, calls: &[WireCall], counted: &CountedFailures) -> Vec<BrokenBound> {
+        self.note(free_attempts::check(&self.plan, calls, counted));
+        self.note(openings::check(&self.plan, calls, &self.network.failed_openings()));
         sick_calls::check(&self.plan, calls).into_iter().for_each(|broken| self.note(Some(broken)));
         std::mem::take(&mut self.state().broken)
     }

@@ -1,7 +1,8 @@
-//! Probes can succeed: where a delivery is due that would, one of the probes does, and the breaker does not stay
-//! open for long. Which addresses broke during the outage nobody can know: one round of probes may meet these alone.
+//! Probes can succeed: where a delivery is due that would, the probes are no worse choice than that one. Which
+//! addresses broke during the outage nobody can know: a round of probes may meet these alone. But a round tries three
+//! addresses, those that worked before come first, and those of the last two rounds come last.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use postrider_core::LaneKey;
 use postrider_dispatch::lanes::{BreakerScope, LaneEvent};
@@ -19,19 +20,22 @@ pub(super) const UNDER_WAY_MS: i64 = 2_000;
 /// Deliveries that are due, and when all became well for them, by the origin's name and the tenant's.
 pub(super) type HealingArrivals = HashMap<String, Vec<(String, i64, u32)>>;
 
-/// So many rounds in a row may meet bad addresses alone by chance, if they try so many different ones.
-const IN_VAIN_MAX: u32 = 1;
-const DIFFERENT: usize = 3;
+/// Addresses that a round tries.
+pub(super) const PROBES: usize = 3;
+/// Whose addresses are not tried again.
+const ROUNDS: usize = 2;
 
-/// The breakers that are open, of origins and of tenants there, and how many rounds of probes in a row failed while
-/// others would have succeeded.
+/// Tenants and their addresses.
+pub(super) type ProbedAddresses = HashSet<(u32, u32)>;
+
+/// The breakers that are open, of origins and of tenants there, and which addresses the last probes tried.
 #[derive(Default)]
 pub(super) struct OpenBreakers(HashMap<(String, Option<String>), ProbedBreaker>);
 
 #[derive(Default)]
 struct ProbedBreaker {
     opened_at: i64,
-    in_vain: u32,
+    rounds: Vec<ProbedAddresses>,
 }
 
 impl OpenBreakers {
@@ -57,16 +61,18 @@ impl OpenBreakers {
         }
     }
 
-    /// A round of probes to so many addresses failed though others would have succeeded. True if that is no chance.
-    pub(super) fn probed_in_vain(
+    /// A round of probes to these addresses failed. Returns the addresses of the rounds before.
+    pub(super) fn probed(
         &mut self,
         lane: &LaneKey,
         scope: BreakerScope,
-        addresses: usize,
-    ) -> bool {
+        addresses: ProbedAddresses,
+    ) -> ProbedAddresses {
         let open = self.0.entry(key(lane, scope)).or_default();
-        open.in_vain += 1;
-        open.in_vain > IN_VAIN_MAX || addresses < DIFFERENT
+        let tried = open.rounds.iter().flatten().copied().collect();
+        open.rounds.insert(0, addresses);
+        open.rounds.truncate(ROUNDS);
+        tried
     }
 }
 

@@ -8,7 +8,7 @@ use postrider_dispatch::lanes::{BreakerScope, GateVerdict, LaneEvent, LaneReport
 
 use super::limit_cuts::SteadyOrigin;
 use super::*;
-use crate::harm::network::OriginSeen;
+use crate::harm::network::{FailedOpening, OriginSeen};
 
 const OPEN: BreakerState = BreakerState::Open { until: Timestamp::MAX };
 
@@ -55,6 +55,7 @@ fn call(address: u32, from: f64, until: f64, accepted: bool) -> WireCall {
         ended: ms(until),
         opening_ms: 0,
         refused: false,
+        failed: !accepted,
         refused_by: None,
         accepted,
         is_first: true,
@@ -225,14 +226,54 @@ fn probes_that_fail_while_others_would_succeed_are_noticed() {
         .map(|event| breakers.opens_again(&lane, event, 0).is_some())
         .into();
     assert_eq!(again, [false, true, false, false]);
-    let mut in_vain = |addresses| breakers.probed_in_vain(&lane, BreakerScope::Tenant, addresses);
-    assert_eq!([in_vain(3), in_vain(3)], [false, true], "one round may be chance");
-    let mut breakers = OpenBreakers::default();
-    assert!(breakers.probed_in_vain(&lane, BreakerScope::Tenant, 1), "one address is too few");
+    let mut tried = |address| {
+        let tried = breakers.probed(&lane, BreakerScope::Tenant, [(0, address)].into());
+        tried.into_iter().map(|(_, address)| address).collect::<Vec<_>>()
+    };
+    assert_eq!([tried(1), tried(2), tried(3)].map(|tried| tried.len()), [0, 1, 2]);
+    assert!(!tried(4).contains(&1), "that of the third round before may be tried again");
     let due = vec![(plan.tenant_name(0), 1_000, 7), (plan.tenant_name(1), 1_000, 8)];
     let healing = HashMap::from([(plan.origin_name(0).1, due)]);
     let at = |scope, now| probes::would_succeed(&healing, &lane, scope, now).collect::<Vec<_>>();
     assert!(at(BreakerScope::Tenant, 999).is_empty());
     assert_eq!(at(BreakerScope::Tenant, 1_000), [7]);
     assert_eq!(at(BreakerScope::Provider, 1_000), [7, 8]);
+}
+
+#[test]
+fn an_attempt_that_counts_while_all_fail_is_noticed() {
+    let plan = many_addresses();
+    let calls = |last_ok: bool| {
+        let mut calls: Vec<_> =
+            (0..10).map(|n| call(n, n.into(), f64::from(n) + 0.1, false)).collect();
+        calls.push(call(20, 15.0, 15.1, last_ok));
+        calls
+    };
+    let counted = |at: i64| CountedFailures::from([(20, vec![at])]);
+    assert!(free_attempts::check(&plan, &calls(false), &counted(15_100)).is_some());
+    assert!(free_attempts::check(&plan, &calls(false), &counted(20_000)).is_none());
+    assert!(free_attempts::check(&plan, &calls(true), &counted(15_100)).is_none());
+    let few: Vec<_> = calls(false).split_off(4);
+    assert!(free_attempts::check(&plan, &few, &counted(15_100)).is_none(), "seven are too few");
+}
+
+#[test]
+fn an_origin_that_cannot_be_reached_and_is_tried_often_is_noticed() {
+    let plan = many_addresses();
+    let failed = |every_ms: i64| {
+        let opening =
+            |n: i64| FailedOpening { arrival: 0, began: n * every_ms, ended: n * every_ms + 10 };
+        (0..40).map(opening).collect::<Vec<_>>()
+    };
+    assert!(openings::check(&plan, &[], &failed(500)).is_some());
+    assert!(openings::check(&plan, &[], &failed(2_000)).is_none());
+    let opened: Vec<_> = (0..20).map(|n| call(0, n.into(), f64::from(n) + 0.1, true)).collect();
+    assert!(openings::check(&plan, &opened, &failed(500)).is_none());
+}
+
+/// A world whose first arrivals go to addresses of their own.
+fn many_addresses() -> HarmPlan {
+    let mut plan = HarmPlan::draw(1);
+    plan.arrivals = (0..30).map(arrival).collect();
+    plan
 }

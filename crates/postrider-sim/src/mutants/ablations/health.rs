@@ -143,6 +143,15 @@ pub(super) const HEALTH: &[RuleChange] = &[
         &[patch(core!("probe_breaker.rs"), "const PROBES: usize = 3;", "const PROBES: usize = 1;")],
     ),
     rule(
+        "probes-all",
+        "probes of other lanes go on after the first has failed",
+        &[patch(
+            core!("probe_breaker.rs"),
+            "(0, _) => Some(BreakerChange::Eased),",
+            "(0, _) => Some(self.open(self.cause, now, random)),",
+        )],
+    ),
+    rule(
         "probe-choice",
         "first attempts and other addresses are the probes",
         &[patch(
@@ -267,15 +276,6 @@ pub(super) const HEALTH: &[RuleChange] = &[
         ],
     ),
     rule(
-        "sick-heals",
-        "two successes heal an address, not one",
-        &[patch(
-            core!("sick_addresses.rs"),
-            "const SUCCESSES_MIN: u32 = 2;",
-            "const SUCCESSES_MIN: u32 = 1;",
-        )],
-    ),
-    rule(
         "hang-age",
         "while degraded, failures of calls that began long ago do not count",
         &[patch(
@@ -308,39 +308,12 @@ pub(super) const HEALTH: &[RuleChange] = &[
         )],
     ),
     rule(
-        "under-way-counts",
-        "while degraded, the calls under way count against what may be called",
-        &[patch(
-            core!("tenant_health.rs"),
-            "room.saturating_sub(under_way)",
-            "room.saturating_sub(under_way.min(0))",
-        )],
-    ),
-    rule(
-        "recovering",
-        "after an outage, a tenant is degraded until enough succeeded",
-        &[patch(
-            core!("tenant_health.rs"),
-            "self.is_recovering = true;",
-            "self.is_recovering = false;",
-        )],
-    ),
-    rule(
         "sick-busy",
         "a sick address that asks for less rests longer",
         &[patch(
             core!("tenant_health.rs"),
             "if call.signal == Signal::Busy && self",
             "if now.0 < 0 && call.signal == Signal::Busy && self",
-        )],
-    ),
-    rule(
-        "found",
-        "where no connection could be opened, any answer is a success of the origin",
-        &[patch(
-            lanes!("checks/breaker.rs"),
-            "let is_found = gates.openings",
-            "let is_found = now.0 < 0 && gates.openings",
         )],
     ),
 ];

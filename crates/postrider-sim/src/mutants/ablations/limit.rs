@@ -80,8 +80,17 @@ pub(super) const LIMIT: &[RuleChange] = &[
         "calls that are refused as often while few are under way are not too many",
         &[patch(
             core!("call_limit.rs"),
-            "if signs.levels.depend_on_calls(few, now) == Some(false) {",
-            "if now.0 < 0 && signs.levels.depend_on_calls(few, now) == Some(false) {",
+            "signs.levels.depend_on_calls(few, now) != Some(false);",
+            "now.0 > 0 || signs.levels.depend_on_calls(few, now) != Some(false);",
+        )],
+    ),
+    rule(
+        "same-addresses",
+        "addresses that refuse each time speak for themselves",
+        &[patch(
+            core!("refusing_addresses.rs"),
+            "self.served < expected * SERVED_SHARE",
+            "self.served < -expected",
         )],
     ),
     rule(
@@ -133,30 +142,12 @@ pub(super) const LIMIT: &[RuleChange] = &[
         )],
     ),
     rule(
-        "stalled-growth",
-        "the limit does not double while no call ends in the usual time",
-        &[patch(
-            core!("call_limit.rs"),
-            "(self.latency.queueing > 0 || self.is_stalled(now))",
-            "(self.latency.queueing > 0 || now.0 < 0 && self.is_stalled(now))",
-        )],
-    ),
-    rule(
         "wish-before",
         "an address speaks for itself where others worked before, if none was called lately",
         &[patch(
             core!("tenant_health.rs"),
             "do_work(others) || others.voters == 0 && self",
             "do_work(others) || now.0 < 0 && others.voters == 0 && self",
-        )],
-    ),
-    rule(
-        "widen-three",
-        "and only if three first attempts get it",
-        &[patch(
-            core!("throttle.rs"),
-            "let many = tally.failed >= WIDEN_AT as u32\n            &&",
-            "let many =",
         )],
     ),
     rule(

@@ -4,15 +4,6 @@ use super::{RuleChange, core, lanes, patch, rule};
 
 pub(super) const PLACES: &[RuleChange] = &[
     rule(
-        "crowds",
-        "a tenant with more long calls than are left to the others waits",
-        &[patch(
-            core!("call_places.rs"),
-            "own > all.saturating_sub(self.overdue_all)",
-            "own == usize::MAX",
-        )],
-    ),
-    rule(
         "told",
         "lanes that wait for a place of ours are told when a call ends",
         &[patch(lanes!("global.rs"), "const TOLD: usize = 2;", "const TOLD: usize = 0;")],
@@ -56,17 +47,8 @@ pub(super) const PLACES: &[RuleChange] = &[
         "a slow address gets one call for every eight free long places",
         &[patch(
             core!("address_turns.rs"),
-            "let is_much = !room.is_alone &&",
-            "let is_much = room.long == usize::MAX && !room.is_alone &&",
-        )],
-    ),
-    rule(
-        "slow-alone",
-        "a tenant's only address may take all long places",
-        &[patch(
-            core!("address_turns.rs"),
-            "let is_much = !room.is_alone &&",
-            "let is_much = (!room.is_alone || room.long < usize::MAX) &&",
+            "let is_much = SLOW_SHARE",
+            "let is_much = room.long == usize::MAX && SLOW_SHARE",
         )],
     ),
     rule(
@@ -74,17 +56,17 @@ pub(super) const PLACES: &[RuleChange] = &[
         "long calls have places of their own",
         &[patch(
             core!("call_places.rs"),
-            "_ if ceiling < CEILING_MIN => 0,",
-            "_ if ceiling < CEILING_MIN.max(usize::MAX) => 0,",
+            "if ceiling < CEILING_MIN ||",
+            "if ceiling < CEILING_MIN.max(usize::MAX) ||",
         )],
     ),
     rule(
-        "long-few",
-        "an origin where no call ends in the usual time has eight long places",
+        "stall",
+        "an origin where no call ends in the usual time gets 32 calls at most, long ones among them",
         &[patch(
-            core!("call_places.rs"),
-            "const LONG_STALLED: usize = 8;",
-            "const LONG_STALLED: usize = 128;",
+            core!("origin_stall.rs"),
+            "self.begun >= CALLS_MIN\n",
+            "now.0 < 0 && self.begun >= CALLS_MIN\n",
         )],
     ),
     rule(
@@ -99,7 +81,7 @@ pub(super) const PLACES: &[RuleChange] = &[
             patch(lanes!("provider.rs"), "slow || !self.limit.is_proven(now);", "slow;"),
             patch(
                 lanes!("checks/mod.rs"),
-                "false => global.room_apart(all, number, origin, self.gates.is_silent(tenant)),",
+                "false => global.room_apart(all, number),",
                 "false => usize::MAX,",
             ),
         ],
@@ -113,38 +95,6 @@ pub(super) const PLACES: &[RuleChange] = &[
         "apart-tenant",
         "a tenant gets no more of these than are free",
         &[patch(core!("global_places.rs"), ".room(1)", ".room(1_000_000)")],
-    ),
-    rule(
-        "apart-origin",
-        "an origin gets a quarter of these at most",
-        &[patch(
-            lanes!("global.rs"),
-            "room.min(apart_of_origin(all).saturating_sub(at_origin))",
-            "room.min(apart_of_origin(all).max(at_origin).max(usize::MAX))",
-        )],
-    ),
-    rule(
-        "told-waiting",
-        "a lane that found a place by itself is not told in the stead of others",
-        &[patch(lanes!("mod.rs"), "self.global.found(lane);", "")],
-    ),
-    rule(
-        "known-long",
-        "calls known to last long leave half of these to others",
-        &[patch(
-            core!("global_places.rs"),
-            "if is_known { places.all.div_ceil(2) }",
-            "if is_known { places.all }",
-        )],
-    ),
-    rule(
-        "apart-part",
-        "what an origin holds of these beyond its part is no loss of the others",
-        &[patch(
-            core!("global_places.rs"),
-            "held.min(apart_of_origin(apart_places))",
-            "held.min(usize::MAX)",
-        )],
     ),
     rule(
         "overdue-apart",
