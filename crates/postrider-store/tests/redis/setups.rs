@@ -1,7 +1,5 @@
 //! Set-ups that cannot work, and those that have to: replicas, TLS, Sentinel.
 
-use std::time::Duration;
-
 use postrider_core::ports::store::*;
 use postrider_store::conformance::message;
 use postrider_store::{RedisOptions, RedisStore};
