@@ -1,6 +1,5 @@
 //! Every parser of foreign input is called with changed inputs for a while: none may panic or take very long.
 //! `cargo xtask prove fuzz` gives each a minute. Inputs that once failed are in `tests/corpus`.
-#![expect(clippy::unwrap_used, reason = "what a test cannot go on without ends it")]
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -180,7 +180,7 @@ mod tests {
         use aws_lc_rs::signature::{ED25519, UnparsedPublicKey};
         let secret = Arc::new(WebhookSecret::parse(SECRET).unwrap());
         let mut list = String::from("v1,x");
-        sign_ed25519(&mut list, &[secret.clone()], "dlv_1", 7, b"body");
+        sign_ed25519(&mut list, std::slice::from_ref(&secret), "dlv_1", 7, b"body");
         let signature = STANDARD.decode(list.strip_prefix("v1,x v1a,").unwrap()).unwrap();
         let public = secret.public_key().unwrap();
         let public = STANDARD.decode(public.strip_prefix("whpk_").unwrap()).unwrap();

@@ -46,7 +46,7 @@ async fn leased(clock: &ManualClock, workers: &[&Arc<dyn Consumer>]) -> Vec<usiz
     counts
 }
 
-pub async fn pinned_work_waits_for_a_worker_of_its_region(
+pub(crate) async fn pinned_work_waits_for_a_worker_of_its_region(
     store: Arc<dyn Store>,
     clock: &ManualClock,
 ) {
