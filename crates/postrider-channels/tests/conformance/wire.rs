@@ -102,13 +102,19 @@ async fn a_push_says_how_long_it_has_left_and_how_urgent_it_is() {
 
 #[tokio::test]
 async fn now_or_never_stays_zero_and_an_empty_push_has_no_coding() {
-    let received = arrived(Subject::Webpush, |attempt| {
+    let never = |attempt: Attempt| {
         with_message(&attempt, |message| {
             message.ttl_s = 0;
             message.content = r#"{"webpush":{"raw":""}}"#.into();
         })
-    })
-    .await;
+    };
+    let received = arrived(Subject::Webpush, never).await;
+    assert_eq!(header(&received, "ttl"), Some("3600"), "a replay gave it a longer life");
+    let soon = |attempt: Attempt| {
+        let expires_at = attempt.now + Duration::from_secs(10);
+        Attempt { expires_at, ..never(attempt) }
+    };
+    let received = arrived(Subject::Webpush, soon).await;
     assert_eq!(header(&received, "ttl"), Some("0"));
     assert_eq!(header(&received, "content-encoding"), None);
     assert!(received.body.is_empty() && header(&received, "authorization").is_some());

@@ -345,7 +345,11 @@ mod tests {
     fn what_is_wrong_in_the_section_of_a_channel_is_named_with_its_line() {
         for (text, line, word) in [
             ("[webhook]\nrate_per_s = 1\nconcurency = 3", "line 3, column 1", "`concurency`"),
-            ("[webhook]\nrate_per_s = 1\ntimeout_s = \"x\"", "line 3, column 13", "string \"x\""),
+            (
+                "[webhook]\nrate_per_s = 1\ntimeout_s = \"x\"",
+                "line 3, column 13",
+                "a text, expected u64",
+            ),
             ("\n[webhok]\nrate_per_s = 1", "line 2, column 2", "`webhok`"),
         ] {
             let error = parse(text).unwrap_err().to_string();

@@ -290,13 +290,9 @@ mod tests {
         let text = "[admin]\nkey = hunter2-without-quotes\n";
         let environment = crate::config::Environment::empty();
         let error = Config::parse(text, "postrider.toml", &environment).unwrap_err();
-        assert!(error.to_string().contains("hunter2"), "or there is nothing to hide: {error}");
         let finding = judge_config(Err(&error));
         assert!(!finding.found.contains("hunter2"), "{finding:?}");
-        assert!(
-            finding.found.contains("postrider.toml: TOML parse error at line 2"),
-            "{finding:?}"
-        );
+        assert!(finding.found.contains("postrider.toml: line 2, column 7"), "{finding:?}");
     }
 
     #[test]
