@@ -150,6 +150,16 @@ impl CallLimit {
         (self.latency.trial, self.refusals.trial) = (None, None);
     }
 
+    /// A call starts to an address of which nothing bad is known: if none of these ends, the origin stands still.
+    pub fn expect_end(&mut self, target: u64, tenant: u64, now: Timestamp) {
+        self.stall.begin(tenant, target, now);
+        if self.is_stalled(now) && self.limit > STALLED {
+            self.cut(STALLED, now);
+            let to_ms = self.usual_time().as_millis() as u32;
+            self.reason = LimitReason::Slowed { from_ms: self.p75_ms as u32, to_ms };
+        }
+    }
+
     /// A call starts. A call to a sick or slow address is `apart`: nothing is learned from it.
     pub fn start(
         &mut self,
@@ -159,15 +169,6 @@ impl CallLimit {
         in_flight: usize,
         now: Timestamp,
     ) -> CallToken {
-        if !apart {
-            self.stall.begin(tenant, target, now);
-        }
-        if self.is_stalled(now) && self.limit > STALLED {
-            self.cut(STALLED, now);
-            let from_ms = self.p75_ms as u32;
-            self.reason =
-                LimitReason::Slowed { from_ms, to_ms: self.usual_time().as_millis() as u32 };
-        }
         let half_used = self.is_half_used(in_flight);
         let cohort = if apart { 0 } else { self.latency.cohort.start(target, half_used, now) };
         if !apart {

@@ -45,6 +45,15 @@ impl WaitingLanes {
         self.count.store(queue.len(), Ordering::Relaxed);
     }
 
+    fn leave(&self, lane: &Arc<LaneKey>) {
+        if self.count.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        queue.leave(lane);
+        self.count.store(queue.len(), Ordering::Relaxed);
+    }
+
     fn next(&self, most: usize) -> Vec<Arc<LaneKey>> {
         if self.count.load(Ordering::Relaxed) == 0 {
             return Vec::new();
@@ -115,6 +124,12 @@ impl GlobalCalls {
             OwnPlaces::Apart => &self.waiting_apart,
         };
         queue.join(tenant, lane);
+    }
+
+    /// A lane has found a place.
+    pub(super) fn found(&self, lane: &Arc<LaneKey>) {
+        let queues = [&self.waiting, &self.waiting_apart, &self.waiting_urgent];
+        queues.into_iter().for_each(|queue| queue.leave(lane));
     }
 
     /// The lanes that are told that a call ended.

@@ -171,6 +171,7 @@ impl Lanes {
             self.global.wait(places, provider::number(&lane.tenant), lane.clone(), priority);
         }
         let (calls, epochs) = admitted?;
+        self.global.found(lane);
         let (lanes, lane, account) = (self.clone(), lane.clone(), route.account.clone());
         let call = CallPermit { lanes, provider, account, lane, epochs, priority };
         Ok(LanePermit { call: Arc::new(call), calls, at: now })

@@ -225,6 +225,7 @@ impl ProviderGates {
     ) -> (CallPlace, CallToken, bool) {
         let addresses = self.known_trouble(tenant).map(|own| &own.health.addresses);
         let sick = addresses.is_some_and(|addresses| addresses.is_sick(target));
+        let is_failing = addresses.is_some_and(|own| own.failing_since(target).is_some());
         let overdue = self.places.overdue_at(tenant_number, target);
         let slow = is_slow(addresses, target, overdue) && self.long_places(now) > 0;
         let is_apart = slow || !self.limit.is_proven(now);
@@ -233,6 +234,9 @@ impl ProviderGates {
             false => self.places.begin(tenant_number, target, priority, is_apart, now),
         };
         let in_flight = self.places.brisk();
+        if !slow && !is_failing {
+            self.limit.expect_end(target, tenant_number, now);
+        }
         let token = self.limit.start(target, tenant_number, sick || slow, in_flight, now);
         let own = self.tenant(tenant, now);
         own.held += 1;

@@ -29,6 +29,7 @@ struct OriginOpenings {
     failed: usize,
     first: i64,
     last: i64,
+    known_at: Option<i64>,
     /// When openings began that came after it was known.
     late: Vec<i64>,
 }
@@ -68,12 +69,13 @@ impl OriginOpenings {
                 }
                 self.failed += 1;
                 self.last = at;
+                if self.failed >= FAILED_MIN && at - self.first >= FAILED_FOR_MS {
+                    self.known_at = self.known_at.or(Some(at));
+                }
             }
             OpeningMoment::Failed(_) => {}
             OpeningMoment::Begins => {
-                let known =
-                    self.failed >= FAILED_MIN && at - self.first >= FAILED_FOR_MS + UNDER_WAY_MS;
-                if !known {
+                if self.known_at.is_none_or(|known_at| at < known_at + UNDER_WAY_MS) {
                     return None;
                 }
                 self.late.push(at);

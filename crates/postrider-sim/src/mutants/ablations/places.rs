@@ -97,6 +97,11 @@ pub(super) const PLACES: &[RuleChange] = &[
         &[patch(core!("global_places.rs"), ".room(1)", ".room(1_000_000)")],
     ),
     rule(
+        "told-waiting",
+        "a lane that found a place by itself is not told in the stead of others",
+        &[patch(lanes!("mod.rs"), "self.global.found(lane);", "")],
+    ),
+    rule(
         "overdue-apart",
         "a call that turns out to be long counts as one of unknown length",
         &[
