@@ -32,6 +32,7 @@ pub struct CallPlaces {
     long: usize,
     /// Calls that take long, by tenant and by its address: overdue ones and those to slow addresses.
     overdue: HashMap<u64, usize>,
+    overdue_all: usize,
     overdue_at: HashMap<(u64, u64), usize>,
 }
 
@@ -91,6 +92,21 @@ impl CallPlaces {
     /// How many more long calls there is room for.
     pub fn free_long(&self, long_places: usize) -> usize {
         long_places.saturating_sub(self.long)
+    }
+
+    /// Whether a tenant (a number that stands for it) has so many calls that take long that others who
+    /// share the origin would find no place: more than are left, and than twice its share among `tenants`,
+    /// who are counted only where it matters.
+    pub fn crowds(
+        &self,
+        tenant: u64,
+        tenants: impl FnOnce() -> usize,
+        limit: usize,
+        long_places: usize,
+    ) -> bool {
+        let Some(own) = self.overdue.get(&tenant).copied() else { return false };
+        let all = limit.max(long_places);
+        own > all.saturating_sub(self.overdue_all) && own > 2 * all / tenants().max(1)
     }
 
     /// Calls of a tenant to an address that take long.
@@ -213,11 +229,13 @@ impl CallPlaces {
     }
 
     fn note_overdue(&mut self, tenant: u64, target: u64) {
+        self.overdue_all += 1;
         *self.overdue.entry(tenant).or_default() += 1;
         *self.overdue_at.entry((tenant, target)).or_default() += 1;
     }
 
     fn no_longer_overdue(&mut self, tenant: u64, target: u64) {
+        self.overdue_all = self.overdue_all.saturating_sub(1);
         count_down(&mut self.overdue, tenant);
         count_down(&mut self.overdue_at, (tenant, target));
     }
@@ -293,6 +311,25 @@ mod tests {
         begun.push(places.begin_long(1, 7));
         (0..begun.len()).for_each(|n| _ = places.end(begun[(n * 7) % begun.len()]));
         assert_eq!((places.brisk(), places.long(), places.begun.len()), (0, 0, 0));
+    }
+
+    #[test]
+    fn a_tenant_whose_calls_take_long_crowds_the_others_once_it_has_more_than_is_left() {
+        let mut places = CallPlaces::default();
+        let begin = |_| places.begin(1, 7, Priority::Normal, false, NOW);
+        let begun: Vec<_> = (0..16).map(begin).collect();
+        assert_eq!(places.advance(LONG_AFTER, 32, at(1_000)), [1; 16]);
+        assert!(!places.crowds(1, || 4, 16, 32));
+        let slow = places.begin_long(1, 7);
+        assert!(places.crowds(1, || 4, 16, 32));
+        assert!(!places.crowds(2, || 4, 16, 32), "others go on");
+        assert!(!places.crowds(1, || 1, 16, 32), "nobody else is there");
+        assert_eq!(places.overdue_at(1, 7), 17);
+        assert!(places.end(slow), "it took long");
+        assert!(!places.crowds(1, || 4, 16, 32));
+        begun.into_iter().for_each(|place| _ = places.end(place));
+        assert!(places.overdue.is_empty() && places.overdue_at.is_empty());
+        assert_eq!(places.overdue_all, 0);
     }
 
     #[test]

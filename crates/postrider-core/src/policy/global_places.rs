@@ -45,9 +45,22 @@ pub fn apart_places(all: usize) -> usize {
     (all / 2).max(1)
 }
 
-/// More such calls that a tenant may make, to all origins together.
-pub fn apart_room(places: PlaceUse) -> usize {
-    places.room(1)
+/// The part of them that one origin may have: half of what one tenant may.
+pub fn apart_of_origin(apart_places: usize) -> usize {
+    apart_places.div_ceil(4)
+}
+
+/// How many of these are in use if the origins hold so many each. Calls that turn out to take long may be more than
+/// the part of their origin; what it holds beyond that is no loss of the others.
+pub fn apart_used(apart_places: usize, at_origins: impl Iterator<Item = usize>) -> usize {
+    at_origins.map(|held| held.min(apart_of_origin(apart_places))).sum()
+}
+
+/// More such calls that a tenant may make, to all origins together. Those that are known to last long leave half of
+/// the places to those that may not.
+pub fn apart_room(places: PlaceUse, is_known: bool) -> usize {
+    let all = if is_known { places.all.div_ceil(2) } else { places.all };
+    PlaceUse { all, ..places }.room(1)
 }
 
 #[cfg(test)]
@@ -82,19 +95,34 @@ mod tests {
     #[test]
     fn one_tenant_gets_half_of_the_places_apart_and_leaves_as_much() {
         let places = PlaceUse { all: 256, used: 0, held: 0 };
-        assert_eq!(grows_to(places, apart_room), 128);
+        assert_eq!(grows_to(places, |places| apart_room(places, false)), 128);
     }
 
     #[test]
     fn one_place_in_all_is_used() {
         let places = PlaceUse { all: 1, used: 0, held: 0 };
-        assert_eq!((ordinary_room(places, Priority::Normal), apart_room(places)), (1, 1));
+        let rooms = [false, true].map(|is_known| apart_room(places, is_known));
+        assert_eq!((ordinary_room(places, Priority::Normal), rooms), (1, [1, 1]));
     }
 
     #[test]
     fn where_little_is_free_those_who_hold_much_get_nothing() {
         let places = PlaceUse { all: 256, used: 200, held: 100 };
-        assert_eq!(apart_room(places), 0);
-        assert!(apart_room(PlaceUse { held: 0, ..places }) > 0);
+        assert_eq!(apart_room(places, false), 0);
+        assert!(apart_room(PlaceUse { held: 0, ..places }, false) > 0);
+    }
+
+    #[test]
+    fn what_an_origin_holds_beyond_its_part_is_no_loss_of_the_others() {
+        let used = apart_used(256, [1_000, 3].into_iter());
+        assert_eq!(used, 67);
+        assert!(apart_room(PlaceUse { all: 256, used, held: used }, false) > 0);
+    }
+
+    #[test]
+    fn calls_that_are_known_to_last_long_leave_half_of_the_places_to_others() {
+        let places = PlaceUse { all: 256, used: 128, held: 0 };
+        assert_eq!(apart_room(places, true), 0);
+        assert!(apart_room(places, false) > 0);
     }
 }

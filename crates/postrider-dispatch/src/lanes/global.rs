@@ -8,7 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use postrider_core::LaneKey;
 use postrider_core::model::message::Priority;
-use postrider_core::policy::global_places::{PlaceUse, apart_places, apart_room, ordinary_room};
+use postrider_core::policy::global_places::{
+    PlaceUse, apart_of_origin, apart_places, apart_room, apart_used, ordinary_room,
+};
 use postrider_core::policy::place_queue::PlaceQueue;
 
 /// Lanes that are told when a call ends: the first may find that it has nothing to send any more.
@@ -17,7 +19,7 @@ const TOLD: usize = 2;
 #[derive(Default)]
 pub(super) struct GlobalCalls {
     all: Mutex<HeldCalls>,
-    apart: Mutex<HeldCalls>,
+    apart: Mutex<HeldApart>,
     waiting: WaitingLanes,
     waiting_apart: WaitingLanes,
     /// Told first, because places are kept for them.
@@ -90,6 +92,39 @@ impl HeldCalls {
     }
 }
 
+/// Those whose length nobody knows, by origin: of each tenant, and of all.
+#[derive(Default)]
+struct HeldApart {
+    by_tenant: HashMap<u64, HashMap<u64, usize>>,
+    by_origin: HashMap<u64, usize>,
+}
+
+impl HeldApart {
+    fn room(&self, all: usize, tenant: u64, origin: u64, is_known: bool) -> usize {
+        let at_origin = self.by_origin.get(&origin).copied().unwrap_or(0);
+        let own = self.by_tenant.get(&tenant).map(|own| own.values().copied());
+        let held = own.map_or(0, |own| apart_used(all, own));
+        let used = apart_used(all, self.by_origin.values().copied()).max(held);
+        let room = apart_room(PlaceUse { all, used, held }, is_known);
+        room.min(apart_of_origin(all).saturating_sub(at_origin))
+    }
+
+    fn begin(&mut self, tenant: u64, origin: u64) {
+        *self.by_origin.entry(origin).or_default() += 1;
+        *self.by_tenant.entry(tenant).or_default().entry(origin).or_default() += 1;
+    }
+
+    fn end(&mut self, tenant: u64, origin: u64) {
+        count_down(&mut self.by_origin, origin);
+        if let Some(own) = self.by_tenant.get_mut(&tenant) {
+            count_down(own, origin);
+            if own.is_empty() {
+                self.by_tenant.remove(&tenant);
+            }
+        }
+    }
+}
+
 fn count_down(counts: &mut HashMap<u64, usize>, key: u64) {
     if let Entry::Occupied(mut count) = counts.entry(key) {
         *count.get_mut() = count.get().saturating_sub(1);
@@ -105,9 +140,9 @@ impl GlobalCalls {
         ordinary_room(lock(&self.all).places(all, tenant), priority)
     }
 
-    /// How many more calls a tenant may make whose length nobody knows.
-    pub(super) fn room_apart(&self, all: usize, tenant: u64) -> usize {
-        apart_room(lock(&self.apart).places(apart_places(all), tenant))
+    /// How many more calls a tenant may make to an origin whose length nobody knows, or that are known to last long.
+    pub(super) fn room_apart(&self, all: usize, tenant: u64, origin: u64, is_known: bool) -> usize {
+        lock(&self.apart).room(apart_places(all), tenant, origin, is_known)
     }
 
     /// A lane finds no place; it is told when one may be free.
@@ -139,23 +174,23 @@ impl GlobalCalls {
         urgent.into_iter().chain(self.waiting.next(TOLD)).chain(apart)
     }
 
-    /// A call of a tenant (a number that stands for it) begins.
-    pub(super) fn begin(&self, tenant: u64, is_apart: bool) {
+    /// A call of a tenant to an origin (numbers that stand for them) begins.
+    pub(super) fn begin(&self, tenant: u64, origin: u64, is_apart: bool) {
         lock(&self.all).begin(tenant);
         if is_apart {
-            self.becomes_apart(tenant);
+            self.becomes_apart(tenant, origin);
         }
     }
 
     /// A call that is under way takes long.
-    pub(super) fn becomes_apart(&self, tenant: u64) {
-        lock(&self.apart).begin(tenant);
+    pub(super) fn becomes_apart(&self, tenant: u64, origin: u64) {
+        lock(&self.apart).begin(tenant, origin);
     }
 
-    pub(super) fn end(&self, tenant: u64, is_apart: bool) {
+    pub(super) fn end(&self, tenant: u64, origin: u64, is_apart: bool) {
         lock(&self.all).end(tenant);
         if is_apart {
-            lock(&self.apart).end(tenant);
+            lock(&self.apart).end(tenant, origin);
         }
     }
 }

@@ -206,7 +206,7 @@ impl Lanes {
         let all = self.policies.now().limits.concurrency;
         let room = (long_places > 0).then(|| SlowRoom {
             long: gates.places.free_long(long_places),
-            apart: self.global.room_apart(all, number),
+            apart: self.global.room_apart(all, number, provider.number(), true),
         });
         let mut turns = AddressTurns::new(own.map(|own| &own.health.addresses), room, sick, now);
         let overdue = |target| gates.places.overdue_at(number, target);
@@ -252,7 +252,7 @@ impl Lanes {
         let (freed, was_long) = context.free_place(ticket.place, ticket.target);
         drop(context);
         let is_apart = ticket.is_apart || was_long;
-        self.global.end(provider::number(&call.lane.tenant), is_apart);
+        self.global.end(provider::number(&call.lane.tenant), call.provider.number(), is_apart);
         self.global.told(is_apart).for_each(|lane| self.wakeups.post(Wakeup::Lane(lane)));
         if effect.refills_budget {
             self.wakeups.post(Wakeup::Lane(call.lane.clone()));

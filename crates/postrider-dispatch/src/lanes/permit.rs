@@ -92,7 +92,7 @@ impl LanePermit {
         let begin = |target| {
             let begun = gates.begin_call(&call.lane.tenant, tenant, target, call.priority, now);
             let (place, token, is_apart) = begun;
-            call.lanes.global.begin(tenant, is_apart);
+            call.lanes.global.begin(tenant, call.provider.number(), is_apart);
             CallTicket { call: call.clone(), place, target, token, is_apart, ended: false }
         };
         let tickets: Vec<_> = targets.map(begin).collect();

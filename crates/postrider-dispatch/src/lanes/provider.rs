@@ -32,6 +32,7 @@ const TENANTS_MAX: usize = 65_536;
 
 pub(crate) struct LaneProvider {
     key: ProviderKey,
+    number: u64,
     gates: Mutex<ProviderGates>,
 }
 
@@ -73,6 +74,8 @@ pub(super) struct TenantGates {
     last_call: Timestamp,
     /// Calls under way.
     pub(super) held: usize,
+    /// Its last call got no answer.
+    pub(super) is_silent: bool,
     /// Calls that went well lately, where nothing failed.
     pub(super) recent: RecentCalls,
     pub(super) voters: RecentVoters,
@@ -112,6 +115,7 @@ impl LaneProvider {
         address_room: Arc<AddressRoom>,
     ) -> Self {
         Self {
+            number: number(&key),
             key,
             gates: Mutex::new(ProviderGates {
                 policy,
@@ -132,6 +136,11 @@ impl LaneProvider {
 
     pub(super) fn key(&self) -> &ProviderKey {
         &self.key
+    }
+
+    /// Stands for the provider.
+    pub(super) fn number(&self) -> u64 {
+        self.number
     }
 
     /// Applies other limits from now on.
@@ -165,6 +174,11 @@ impl ProviderGates {
     /// Whether no lane of the provider may go, whosever it is.
     pub(super) fn holds_every_lane(&self, now: Timestamp) -> bool {
         self.pause.until(now).is_some() || self.breaker.may_pass(now).is_err()
+    }
+
+    /// Whether the tenant's last call there got no answer.
+    pub(super) fn is_silent(&self, tenant: &TenantId) -> bool {
+        self.tenants.get(tenant).is_some_and(|own| own.is_silent)
     }
 
     /// How many long calls there may be beside the others.
@@ -207,6 +221,13 @@ impl ProviderGates {
     /// How many more brisk calls of this priority may be made.
     pub(super) fn free_places(&self, priority: Priority, now: Timestamp) -> usize {
         self.places.free(self.limit.limit(now), self.limit.is_behind(now), priority)
+    }
+
+    /// Whether the tenant's calls that take long leave too little to the others there.
+    pub(super) fn is_crowded_by(&self, tenant: u64, now: Timestamp) -> bool {
+        let (limit, long_places) = (self.limit.limit(now), self.long_places(now));
+        let active = || self.tenants.values().filter(|own| own.is_active(now)).count();
+        self.places.crowds(tenant, active, limit, long_places)
     }
 
     /// When a call that is under way makes room by becoming a long one.

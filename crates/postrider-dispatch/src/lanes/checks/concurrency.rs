@@ -67,6 +67,7 @@ impl LaneCheck for ConcurrencyCheck {
         }
         let is_long = u128::from(call.latency_ms) >= long_after && !call.unopened;
         let tenant = &lane.lane.tenant;
+        gates.tenant(tenant, now).is_silent = call.signal.is_failure();
         match (is_long, gates.known_trouble_mut(tenant)) {
             (_, Some(own)) => own.health.addresses.took(call.target, is_long, now),
             (true, None) => {

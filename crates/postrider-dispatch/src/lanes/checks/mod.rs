@@ -148,17 +148,20 @@ impl<'a> LaneContext<'a> {
     /// Notes how many places are free, and that more are wanted if these are too few.
     pub(super) fn count_free_places(&mut self, priority: Priority, want: usize) {
         let global = &self.lanes.global;
+        let origin = self.provider.number();
         let overdue = self.gates.advance(self.now).into_iter();
-        overdue.for_each(|tenant| global.becomes_apart(tenant));
+        overdue.for_each(|tenant| global.becomes_apart(tenant, origin));
         self.free_places = self.gates.free_places(priority, self.now);
         self.gates.wanted |= self.free_places < want;
         let all = self.lanes.policies.now().limits.concurrency;
-        let number = number(&self.lane.tenant);
+        let tenant = &self.lane.tenant;
+        let number = number(tenant);
         self.own_room = global.room(all, number, priority);
         self.own_wait = (self.own_room == 0).then_some(OwnPlaces::Any);
         let apart = match self.gates.limit.is_proven(self.now) {
+            _ if self.gates.is_crowded_by(number, self.now) => 0,
             true => usize::MAX,
-            false => global.room_apart(all, number),
+            false => global.room_apart(all, number, origin, self.gates.is_silent(tenant)),
         };
         if apart == 0 {
             self.own_wait = Some(OwnPlaces::Apart);

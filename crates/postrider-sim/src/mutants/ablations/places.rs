@@ -4,6 +4,15 @@ use super::{RuleChange, core, lanes, patch, rule};
 
 pub(super) const PLACES: &[RuleChange] = &[
     rule(
+        "crowds",
+        "a tenant with more long calls than are left to the others waits",
+        &[patch(
+            core!("call_places.rs"),
+            "own > all.saturating_sub(self.overdue_all)",
+            "own == usize::MAX",
+        )],
+    ),
+    rule(
         "told",
         "lanes that wait for a place of ours are told when a call ends",
         &[patch(lanes!("global.rs"), "const TOLD: usize = 2;", "const TOLD: usize = 0;")],
@@ -81,7 +90,7 @@ pub(super) const PLACES: &[RuleChange] = &[
             patch(lanes!("provider.rs"), "slow || !self.limit.is_proven(now);", "slow;"),
             patch(
                 lanes!("checks/mod.rs"),
-                "false => global.room_apart(all, number),",
+                "false => global.room_apart(all, number, origin, self.gates.is_silent(tenant)),",
                 "false => usize::MAX,",
             ),
         ],
@@ -95,6 +104,33 @@ pub(super) const PLACES: &[RuleChange] = &[
         "apart-tenant",
         "a tenant gets no more of these than are free",
         &[patch(core!("global_places.rs"), ".room(1)", ".room(1_000_000)")],
+    ),
+    rule(
+        "apart-origin",
+        "an origin gets a quarter of these at most",
+        &[patch(
+            lanes!("global.rs"),
+            "room.min(apart_of_origin(all).saturating_sub(at_origin))",
+            "room.min(apart_of_origin(all).max(at_origin).max(usize::MAX))",
+        )],
+    ),
+    rule(
+        "known-long",
+        "calls known to last long leave half of these to others",
+        &[patch(
+            core!("global_places.rs"),
+            "if is_known { places.all.div_ceil(2) }",
+            "if is_known { places.all }",
+        )],
+    ),
+    rule(
+        "apart-part",
+        "what an origin holds of these beyond its part is no loss of the others",
+        &[patch(
+            core!("global_places.rs"),
+            "held.min(apart_of_origin(apart_places))",
+            "held.min(usize::MAX)",
+        )],
     ),
     rule(
         "told-waiting",
