@@ -107,6 +107,9 @@ async fn fill(store: &WorkingStore, clock: &ManualClock) {
     let later = Some(clock.now() + Duration::from_secs(7_200));
     let late = NewMessage { envelope, send_at: later, ..message("acme", 1) };
     store.accept(vec![late]).await.unwrap();
+    let (at, text) = (clock.now(), "{\"action\":\"a test\"}".to_owned());
+    let entry = AuditRecord { number: 1, at, tenant: Some(TenantId::new("acme")), text };
+    assert!(store.append_audit(vec![entry]).await.unwrap());
 }
 
 #[tokio::test]

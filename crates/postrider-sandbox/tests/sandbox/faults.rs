@@ -228,7 +228,7 @@ async fn the_profile_can_be_changed_while_it_runs() {
 #[tokio::test]
 async fn every_address_of_this_machine_is_an_origin_with_its_own_certificate() {
     let every = std::net::SocketAddr::from(([0, 0, 0, 0], 0));
-    let config = SandboxConfig { listen: every, ..SandboxConfig::default() };
+    let config = SandboxConfig { listen: every, allow_remote: true, ..SandboxConfig::default() };
     let sandbox = start(config).await.expect("a sandbox");
     for host in [[127, 0, 0, 1], [127, 1, 2, 3], [127, 1, 2, 4], [127, 1, 2, 3]] {
         let address = std::net::SocketAddr::from((host, sandbox.https.port()));

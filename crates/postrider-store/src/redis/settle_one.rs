@@ -57,7 +57,7 @@ impl RedisShared {
             }
             settled.counts.change_load(&self.load);
             let address = (&settled.old.fixed.tenant, settled.old.fixed.hash);
-            let receipt = order.receipt;
+            let receipt = address_receipt(order.receipt, item.row.id);
             self.learn_address(item, address, &settled.decision, receipt, order.now).await?;
             return Ok(place_of(&settled.new));
         }
@@ -190,4 +190,29 @@ fn settle(
         }
     }
     Ok(SettledDelivery { old, new, decision, counts })
+}
+
+/// The receipt of what a settlement teaches about its address. It is another one than the settlement's, whose shard
+/// may be the address's, too; and another one for each delivery. Its time is the same.
+fn address_receipt(settlement: u128, delivery: u128) -> u128 {
+    let folded = (delivery ^ (delivery >> 64)) as u64;
+    settlement ^ u128::from(folded.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::names::receipt_period;
+    use super::*;
+
+    #[test]
+    fn what_is_learned_of_each_delivery_has_a_receipt_of_its_own() {
+        let (settlement, first) = (0x0192_0000_0000_7000_8000_0000_0000_0000_u128, 7 << 64);
+        let receipts: std::collections::BTreeSet<_> =
+            (0..1_000).map(|n| address_receipt(settlement, first + n * 1_024)).collect();
+        assert_eq!(receipts.len(), 1_000);
+        assert!(!receipts.contains(&settlement));
+        assert!(
+            receipts.iter().all(|receipt| receipt_period(*receipt) == receipt_period(settlement))
+        );
+    }
 }

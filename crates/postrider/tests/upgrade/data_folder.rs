@@ -111,6 +111,10 @@ impl Upgrade {
                 let listed = answer["keys"].as_array_mut().unwrap().iter_mut();
                 listed.for_each(|key| drop(key.as_object_mut().unwrap().remove("scopes")));
             }
+            if path.starts_with("/v1/tenants/") {
+                // Later versions say what a tenant keeps.
+                answer.as_object_mut().unwrap().remove("quotas");
+            }
             assert_eq!(answer, expected, "{path}");
         }
     }
