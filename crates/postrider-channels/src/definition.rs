@@ -23,6 +23,8 @@ pub struct ChannelFacts {
     pub accounts: Option<AccountGuide>,
     /// The fields of an address, for the API's description.
     pub address_fields: &'static [AddressField],
+    /// An address as JSON, for the API's description.
+    pub address_example: &'static str,
     /// What `content` can say for this channel alone, for the API's description.
     pub content_about: &'static str,
     /// The option of `postrider send` for an address of this channel.
@@ -130,11 +132,18 @@ pub struct AddressField {
     pub name: &'static str,
     pub about: &'static str,
     pub form: FieldForm,
+    /// False: an address without it is complete.
+    pub required: bool,
 }
 
 impl AddressField {
+    /// A text that every address has.
     pub(crate) const fn text(name: &'static str, about: &'static str) -> Self {
-        Self { name, about, form: FieldForm::Text }
+        Self { name, about, form: FieldForm::Text, required: true }
+    }
+
+    pub(crate) const fn optional_text(name: &'static str, about: &'static str) -> Self {
+        Self { name, about, form: FieldForm::Text, required: false }
     }
 }
 

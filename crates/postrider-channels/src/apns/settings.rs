@@ -52,8 +52,9 @@ pub(super) static FACTS: ChannelFacts = ChannelFacts {
     address_fields: &[
         AddressField::text("token", "the device's token"),
         AddressField::text("topic", "the app's bundle id"),
-        AddressField::text("environment", "`production` or `sandbox`"),
+        AddressField::optional_text("environment", "`production` or `sandbox`"),
     ],
+    address_example: r#"{"channel": "apns", "token": "a1b2c3d4a1b2c3d4a1b2c3d4a1b2c3d4a1b2c3d4a1b2c3d4a1b2c3d4a1b2c3d4", "topic": "com.example.shop"}"#,
     content_about: "`{\"payload\": …, \"push_type\": \"alert\", \"priority\": 10}`: the payload as Apple gets it.",
     send_option: Some(SendOption {
         value_name: "TOKEN",

@@ -28,6 +28,7 @@ pub(super) static FACTS: ChannelFacts = ChannelFacts {
     part_check: |raw| read_part::<ChatContent<'_>>(KIND, raw).map(drop),
     accounts: None,
     address_fields: &[AddressField::text("url", "where to send")],
+    address_example: r#"{"channel": "chat", "url": "https://hooks.slack.com/services/T000/B000/XXXX"}"#,
     content_about: "`{\"payload\": …}`: the body, byte for byte.",
     send_option: Some(SendOption {
         value_name: "URL",

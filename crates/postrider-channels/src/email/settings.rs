@@ -61,8 +61,9 @@ pub(super) static FACTS: ChannelFacts = ChannelFacts {
     accounts: Some(AccountGuide::of::<EmailAccount>(ACCOUNTS)),
     address_fields: &[
         AddressField::text("email", "the recipient's address"),
-        AddressField::text("name", "the recipient's name"),
+        AddressField::optional_text("name", "the recipient's name"),
     ],
+    address_example: r#"{"channel": "email", "email": "ada@example.com", "name": "Ada"}"#,
     content_about: "`{\"subject\": \"…\", \"html\": \"…\", \"text\": \"…\"}`",
     send_option: Some(SendOption {
         value_name: "ADDRESS",

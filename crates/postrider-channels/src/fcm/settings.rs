@@ -47,10 +47,14 @@ pub(super) static FACTS: ChannelFacts = ChannelFacts {
         ..AccountGuide::of::<FcmAccount>(ACCOUNTS)
     }),
     address_fields: &[
-        AddressField::text("token", "the device's token"),
-        AddressField::text("fid", "the Firebase installation id, instead of a token"),
-        AddressField::text("project", "the project of the app, if there are several projects"),
+        AddressField::optional_text("token", "the device's token"),
+        AddressField::optional_text("fid", "the Firebase installation id, instead of a token"),
+        AddressField::optional_text(
+            "project",
+            "the project of the app, if there are several projects",
+        ),
     ],
+    address_example: r#"{"channel": "fcm", "token": "dEv1ce-t0ken:APA91b"}"#,
     content_about: "`{\"message\": …}`: a `Message` of FCM HTTP v1 without its target.",
     send_option: Some(SendOption {
         value_name: "TOKEN",

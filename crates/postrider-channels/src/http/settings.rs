@@ -35,23 +35,28 @@ channel_section! {
     limits + per_address "Requests" " to one origin" = ChannelLimits::USUAL
 }
 
-const HEADERS: AddressField =
-    AddressField { name: "headers", about: "the headers, by name", form: FieldForm::TextMap };
+const HEADERS: AddressField = AddressField {
+    name: "headers",
+    about: "the headers, by name",
+    form: FieldForm::TextMap,
+    required: false,
+};
 
 pub(super) static FACTS: ChannelFacts = ChannelFacts {
     kind: KIND,
     part_check: |raw| read_part::<HttpContent<'_>>(KIND, raw).map(drop),
     accounts: None,
     address_fields: &[
-        AddressField::text("method", "the method"),
+        AddressField::optional_text("method", "the method, `POST` if absent"),
         AddressField::text("url", "where to send"),
         HEADERS,
-        AddressField::text(
+        AddressField::optional_text(
             "credential",
             "`env:NAME` or `file:PATH`, as the operator listed it for this tenant and this origin in \
          `http.credentials`. It is read at each attempt and never stored",
         ),
     ],
+    address_example: r#"{"channel": "http", "method": "PUT", "url": "https://example.com/orders/91"}"#,
     content_about: "`{\"body\": …}`: the body, byte for byte.",
     send_option: None,
 };

@@ -37,6 +37,7 @@ pub(super) static FACTS: ChannelFacts = ChannelFacts {
     part_check: |raw| read_part::<NtfyContent<'_>>(KIND, raw).map(drop),
     accounts: Some(AccountGuide::of::<NtfyAccount>(ACCOUNTS)),
     address_fields: &[AddressField::text("topic", "the topic's name, without the server")],
+    address_example: r#"{"channel": "ntfy", "topic": "shop_news"}"#,
     content_about: "Fields of a published message: `message`, `title`, `priority`, `tags`, `click`, `markdown`, \
                     `icon`, `attach`, `actions`.",
     send_option: Some(SendOption {

@@ -53,6 +53,7 @@ pub(super) static FACTS: ChannelFacts = ChannelFacts {
     part_check: |raw| read_part::<SmsContent<'_>>(KIND, raw).map(drop),
     accounts: Some(AccountGuide::of::<SmsAccount>(ACCOUNTS)),
     address_fields: &[AddressField::text("phone", "E.164, `+15550100`")],
+    address_example: r#"{"channel": "sms", "phone": "+4915112345678"}"#,
     content_about: "`{\"text\": \"…\"}`",
     send_option: Some(SendOption {
         value_name: "PHONE",

@@ -41,6 +41,7 @@ pub(super) static FACTS: ChannelFacts = ChannelFacts {
         "chat_id",
         "the chat's number, or `@name` of a public one",
     )],
+    address_example: r#"{"channel": "telegram", "chat_id": "@shop_news"}"#,
     content_about: "Fields of `sendMessage`: `text`, `parse_mode`, `disable_notification`, `protect_content`, \
                     `message_thread_id`, `link_preview_options`, `reply_markup`.",
     send_option: Some(SendOption {

@@ -31,6 +31,7 @@ const SECRETS: AddressField = AddressField {
     name: "secrets",
     about: "the endpoint's own secrets, newest first",
     form: FieldForm::TextList,
+    required: false,
 };
 
 pub(super) static FACTS: ChannelFacts = ChannelFacts {
@@ -38,6 +39,7 @@ pub(super) static FACTS: ChannelFacts = ChannelFacts {
     part_check: |raw| read_part::<WebhookContent<'_>>(KIND, raw).map(drop),
     accounts: None,
     address_fields: &[AddressField::text("url", "where to send"), SECRETS],
+    address_example: r#"{"channel": "webhook", "url": "https://example.com/hooks"}"#,
     content_about: "`{\"payload\": …}`: the body, byte for byte.",
     send_option: Some(SendOption {
         value_name: "URL",

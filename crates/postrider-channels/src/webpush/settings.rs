@@ -37,8 +37,12 @@ pub(super) static FACTS: ChannelFacts = ChannelFacts {
     accounts: None,
     address_fields: &[
         AddressField::text("endpoint", "the subscription's endpoint"),
-        AddressField { name: "keys", about: "the subscription's keys", form: KEYS },
+        AddressField { name: "keys", about: "the subscription's keys", form: KEYS, required: true },
     ],
+    // The keys of the example in RFC 8291.
+    address_example: r#"{"channel": "webpush", "endpoint": "https://push.example.com/subscriptions/91", "keys": {
+        "p256dh": "BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4",
+        "auth": "BTBZMqHH6r4Tts7J_aSIgg"}}"#,
     content_about: "`{\"raw\": \"…\"}`: the plaintext, byte for byte.",
     send_option: None,
 };

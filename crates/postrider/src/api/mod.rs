@@ -21,6 +21,7 @@ mod lanes;
 mod lines;
 mod messages;
 pub mod openapi;
+mod openapi_examples;
 mod openapi_problems;
 mod overview;
 mod page;

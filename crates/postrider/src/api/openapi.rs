@@ -8,8 +8,8 @@ use utoipa::{Modify, OpenApi};
 use super::settings::{classes, limits, tenants};
 use super::{
     SharedState, accounts, addresses, api_keys, audit, batch, dead_letters, deliveries, encryption,
-    events, held, lanes, messages, openapi_problems, overview, settings, sign_in, signing_keys,
-    strikes, templates,
+    events, held, lanes, messages, openapi_examples, openapi_problems, overview, settings, sign_in,
+    signing_keys, strikes, templates,
 };
 
 pub(super) type Route = (&'static str, &'static [&'static str], MethodRouter<SharedState>);
@@ -25,6 +25,17 @@ macro_rules! api {
                 license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0")
             ),
             servers((url = "/")),
+            tags(
+                (name = "messages", description = "Send, look up, cancel"),
+                (name = "deliveries", description = "What happened to each delivery, and why"),
+                (name = "dead letters", description = "What was given up: look, replay, discard"),
+                (name = "addresses", description = "Where recipients can be reached"),
+                (name = "templates", description = "Content with variables"),
+                (name = "lanes", description = "What waits for what: limits, breakers, accounts"),
+                (name = "overview", description = "Health, figures, events"),
+                (name = "keys", description = "Signing keys and sign-in"),
+                (name = "administration", description = "Settings, tenants, API keys, audit")
+            ),
             paths($($($($handler)::+),+),+),
             components(schemas(super::channel_schema::AddressRequest)),
             security(("key" = [])),
@@ -117,6 +128,7 @@ impl Modify for KeySecurity {
 pub fn json() -> String {
     let mut document = serde_json::to_value(ApiDescription::openapi()).unwrap_or_default();
     openapi_problems::complete(&mut document);
+    openapi_examples::add(&mut document);
     format!("{document:#}")
 }
 

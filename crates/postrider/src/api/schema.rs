@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::channel_schema::ContentRequest;
+use super::channel_schema::{ContentRequest, DestinationRequest};
 
 /// A message.
 #[derive(Debug, Serialize, ToSchema)]
@@ -73,22 +73,6 @@ pub(crate) struct TemplateRequest {
     pub strict: Option<bool>,
     /// By locale.
     pub locales: BTreeMap<String, ContentRequest>,
-}
-
-/// Exactly one of `address`, `recipient` and `recipients`.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = To)]
-pub(crate) struct DestinationRequest {
-    /// An inline address, or the id of a registered one (`adr_…`).
-    #[schema(value_type = Object)]
-    pub address: Option<Value>,
-    /// All active addresses registered under this name.
-    pub recipient: Option<String>,
-    pub recipients: Option<Vec<String>>,
-    /// Up to four other addresses beside `address`, inline or `adr_…`. They are used one after the other
-    /// while a provider's breaker is open. Needs a class with `when_open` = `fall_back`.
-    #[schema(value_type = Vec<Object>)]
-    pub fallback: Option<Vec<Value>>,
 }
 
 /// How often and how patiently to retry.

@@ -9,6 +9,7 @@ mod configuration;
 mod dead_letters;
 mod email_sms_chat;
 mod events;
+mod examples;
 mod fcm_apns;
 mod full_disk;
 mod held;
