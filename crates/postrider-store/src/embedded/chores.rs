@@ -18,7 +18,7 @@ struct Chore {
     report: fn(&Writer, StoreError, Timestamp),
 }
 
-const CHORES: [Chore; 5] = [
+const CHORES: [Chore; 6] = [
     Chore {
         step: Writer::move_some_keys,
         report: |_, error, _| {
@@ -43,6 +43,12 @@ const CHORES: [Chore; 5] = [
             let what =
                 format!("the list of waiting deliveries cannot be written ({error}); {REPAIR}");
             writer.shared.problems.report("index_damaged", now, what);
+        },
+    },
+    Chore {
+        step: Writer::delete_some_ended,
+        report: |_, error, _| {
+            tracing::warn!(%error, "ended deliveries could not be taken out of the list; will try again");
         },
     },
     Chore {

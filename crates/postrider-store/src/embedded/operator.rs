@@ -173,7 +173,7 @@ impl Writer {
                     writer.put_mark(seq, DeliveryMark::default())?;
                 }
                 writer.effects.withdrawn.push((lane, due, seq));
-                writer.relist(seq, (lane, due), None)?;
+                writer.unlist_later(seq, (lane, due))?;
                 let tenant = writer.cancel_one(lane, seq, state, now)?;
                 let count = writer.effects.counts_of(tenant);
                 count.bytes -= bytes;

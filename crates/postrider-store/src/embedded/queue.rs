@@ -12,7 +12,7 @@ use rusqlite::Connection;
 use super::index::{AfterSettle, LeaseBatch, UnreadLease};
 use super::requests::WriterRequest;
 use super::shared::StoreShared;
-use super::sql::refill::read_deliveries;
+use super::sql::refill::{read_ahead, read_deliveries};
 use super::sql::settle::SettleRow;
 use super::writer::Writer;
 use super::writer_client::WriterClient;
@@ -69,17 +69,27 @@ impl HolderQueue for EmbeddedQueue {
         duration: Duration,
     ) -> StoreResult<Vec<LeasedDelivery>> {
         self.shared.check_alive()?;
+        let mut misses = 0;
         loop {
             let now = self.shared.now();
+            // What is not among the rows that are read in one go is read alone.
+            let read_from = if misses > 1 { u64::MAX } else { self.shared.ahead.end() };
             let batch = {
                 let mut index = self.shared.index();
                 if index.holder != holder {
                     return Ok(Vec::new());
                 }
-                index.lease(lane.0, max, now.0, (now + duration).0)
+                index.lease(lane.0, max, (now.0, (now + duration).0), read_from)
             };
             if batch.needs_refill && batch.leases.is_empty() {
                 self.refill(vec![lane.0]).await?;
+                continue;
+            }
+            if let (Some(seq), true) = (batch.unread, batch.leases.is_empty()) {
+                if misses == 0 {
+                    self.read_ahead(seq).await?;
+                }
+                misses += 1;
                 continue;
             }
             if batch.runs_low {
@@ -221,6 +231,15 @@ impl EmbeddedQueue {
         if !self.writer.run_soon(task) {
             self.shared.index().lanes.refill_failed(lane);
         }
+    }
+
+    /// Reads on in the order of the file, so that the next leases of all lanes find their deliveries in memory.
+    async fn read_ahead(&self, seq: u64) -> StoreResult<()> {
+        let read = move |conn: &Connection, shared: &StoreShared| {
+            read_ahead(conn, shared, seq);
+            Ok(())
+        };
+        self.shared.read(read).await
     }
 
     /// Reads the deliveries that are not in memory. Mostly there are none.

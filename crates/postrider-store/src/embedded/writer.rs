@@ -24,6 +24,7 @@ use super::shared::StoreShared;
 use super::sql::counts::CountJournal;
 use super::sql::dedup::DedupStore;
 use super::sql::discard::DiscardPlan;
+use super::sql::ended::EndedEntries;
 use super::sql::lanes::LaneNumbers;
 use super::sql::pack::PackingPosition;
 use super::sql::statement::{is_local, is_sync_failure, run, value};
@@ -54,6 +55,7 @@ pub(crate) struct Writer {
     pub(crate) list_expiries_at: i64,
     pub(crate) packing: PackingPosition,
     pub(crate) listing: ListingPosition,
+    pub(crate) ended: EndedEntries,
     pub(crate) counts: CountJournal,
     pub(crate) chores: ChoreTurns,
     pub(crate) reserve: DiskReserve,
@@ -95,6 +97,7 @@ impl Writer {
             list_expiries_at: 0,
             packing: PackingPosition::default(),
             listing: ListingPosition::default(),
+            ended: EndedEntries::default(),
             counts,
             chores: ChoreTurns::default(),
             reserve,
@@ -145,7 +148,7 @@ impl Writer {
     fn shut_down(&mut self) {
         self.shared.in_flight.end();
         self.shared.close_readers();
-        if let Err(error) = self.list_all_waiting() {
+        if let Err(error) = self.list_all_waiting().and_then(|()| self.delete_all_ended()) {
             tracing::warn!(%error, "the next start lists the waiting deliveries");
         }
         let saved = self.transact_surely(|writer| {
@@ -275,6 +278,7 @@ impl Writer {
         run(&self.conn, "BEGIN IMMEDIATE", [])?;
         let value = body(self)?;
         self.release_bodies()?;
+        self.write_ended()?;
         self.effects.rows += self.dedup.append(&self.conn, &self.effects.dedup)?;
         let totals = self.write_counts()?;
         run(&self.conn, "COMMIT", []).inspect_err(|error| {
@@ -334,15 +338,15 @@ impl Writer {
                 index.tenants.set(tenant as usize, totals);
             }
         }
+        self.ended.committed(&effects.ended);
         self.listing.arrived(effects.arrivals.len() + effects.replayed.len());
         let mut arrivals = effects.arrivals.into_iter().peekable();
         while arrivals.peek().is_some() {
             let mut index = self.shared.index();
             for delivery in arrivals.by_ref().take(APPLIED_AT_ONCE) {
                 index.expiry.add(delivery.seq, delivery.expires.0);
-                index.add(delivery.lane, (delivery.progress.due.0, delivery.seq), now.0);
                 // What waits behind many others is read when its turn comes.
-                if index.lanes.is_next(delivery.lane, (delivery.progress.due.0, delivery.seq)) {
+                if index.add(delivery.lane, (delivery.progress.due.0, delivery.seq), now.0) {
                     index.cache.put(delivery, now.0);
                 }
             }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use postrider_core::ports::store::{StoreError, StoreResult};
-use postrider_core::{Clock as _, Timestamp};
+use postrider_core::{Clock as _, State, Timestamp};
 use rusqlite::backup::{Backup, StepResult};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
@@ -34,8 +34,6 @@ const STEP_PAGES: i32 = 4096;
 const PAGE: u64 = 4096;
 /// The first layout in which sums may lack changes.
 const COUNT_CHANGES_SINCE: u32 = 6;
-/// The first layout with the table `waiting`.
-const WAITING_SINCE: u32 = 7;
 /// The copy until it is complete.
 const UNFINISHED: &str = "postrider.db.new";
 
@@ -151,23 +149,35 @@ fn copy_snapshot(
 
 /// Messages and pending deliveries, of all tenants.
 fn counts(conn: &Connection, layout: u32) -> StoreResult<(u64, u64)> {
-    let select = "SELECT coalesce(sum(json_extract(counts, '$.messages')), 0) FROM tenant";
-    let mut messages: i64 = value(conn, select, [])?.unwrap_or(0);
-    let select = match layout >= WAITING_SINCE {
-        true => {
-            "SELECT (SELECT count(*) FROM waiting) + (SELECT count(*) FROM delivery WHERE due IS NOT NULL \
-             AND seq >= (SELECT value FROM meta WHERE key = 'listed'))"
-        }
-        false => "SELECT count(*) FROM delivery INDEXED BY pending WHERE due IS NOT NULL",
+    let sum = |paths: &[String]| -> StoreResult<i64> {
+        let all: Vec<_> = paths
+            .iter()
+            .map(|path| format!("coalesce(json_extract(counts, '{path}'), 0)"))
+            .collect();
+        let select = format!("SELECT coalesce(sum({}), 0) FROM tenant", all.join(" + "));
+        Ok(value(conn, &select, [])?.unwrap_or(0))
     };
-    let pending: i64 = value(conn, select, [])?.unwrap_or(0);
-    if layout >= COUNT_CHANGES_SINCE {
-        // What is not in the sums of the tenants yet.
-        let select = "SELECT coalesce(sum(json_extract(e.value, '$[1].m')), 0) \
-                      FROM count_change c, json_each(c.changes) e \
-                      JOIN tenant t ON t.id = json_extract(e.value, '$[0]') WHERE c.id > t.counted";
-        messages += value::<i64>(conn, select, [])?.unwrap_or(0);
-    }
+    // What is not in the sums of the tenants yet.
+    let sum_of_changes = |paths: &[String]| -> StoreResult<i64> {
+        if layout < COUNT_CHANGES_SINCE {
+            return Ok(0);
+        }
+        let all: Vec<_> = paths
+            .iter()
+            .map(|path| format!("coalesce(json_extract(e.value, '$[1].{path}'), 0)"))
+            .collect();
+        let select = format!(
+            "SELECT coalesce(sum({}), 0) FROM count_change c, json_each(c.changes) e \
+             JOIN tenant t ON t.id = json_extract(e.value, '$[0]') WHERE c.id > t.counted",
+            all.join(" + ")
+        );
+        Ok(value(conn, &select, [])?.unwrap_or(0))
+    };
+    let pending = || State::ALL.iter().filter(|state| state.is_pending());
+    let messages = sum(&["$.messages".to_owned()])? + sum_of_changes(&["m".to_owned()])?;
+    let by_name: Vec<_> = pending().map(|state| format!("$.states.{state}")).collect();
+    let by_code: Vec<_> = pending().map(|state| format!("s[{}]", state.code())).collect();
+    let pending = sum(&by_name)? + sum_of_changes(&by_code)?;
     Ok((messages.unsigned_abs(), pending.unsigned_abs()))
 }
 

@@ -1,6 +1,6 @@
 //! Deliveries that will be leased soon. Bounded by bytes: what does not fit is read when it is leased.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use super::MemoryIndex;
@@ -8,10 +8,13 @@ use super::delivery::StoredDelivery;
 
 /// How long a delivery keeps its room when others need it: a blocked lane must not fill the cache.
 const STALE_AFTER_MS: i64 = 10_000;
+/// What has its room for so long, and comes after what is read ahead, makes room for it.
+const LATER_AFTER_MS: i64 = 1_000;
 
 #[derive(Default)]
 pub(crate) struct DeliveryCache {
-    deliveries: HashMap<u64, Arc<StoredDelivery>>,
+    /// By sequence, each with the time since which it is here.
+    deliveries: BTreeMap<u64, (i64, Arc<StoredDelivery>)>,
     arrivals: VecDeque<(i64, u64)>,
     bytes: usize,
     limit: usize,
@@ -29,9 +32,13 @@ impl DeliveryCache {
         }
         self.arrivals.push_back((now, delivery.seq));
         self.bytes += bytes;
-        if let Some(old) = self.deliveries.insert(delivery.seq, delivery) {
+        if let Some((_, old)) = self.deliveries.insert(delivery.seq, (now, delivery)) {
             self.bytes -= old.bytes();
         }
+    }
+
+    pub(crate) fn contains(&self, seq: u64) -> bool {
+        self.deliveries.contains_key(&seq)
     }
 
     /// How many bytes may be read ahead in one go.
@@ -55,8 +62,29 @@ impl DeliveryCache {
         self.bytes + bytes <= self.limit
     }
 
+    /// Makes room for what is read from this sequence on. What comes after it is needed later: the last ones give
+    /// way, unless they came just now. False if there is still no room.
+    pub(crate) fn make_room_ahead(&mut self, bytes: usize, from: u64, now: i64) -> bool {
+        if self.make_room(bytes, now) {
+            return true;
+        }
+        let excess = self.bytes + bytes - self.limit;
+        let (mut later, mut freed) = (Vec::new(), 0);
+        for (seq, (at, delivery)) in self.deliveries.range(from..).rev() {
+            if freed >= excess {
+                break;
+            }
+            if at.saturating_add(LATER_AFTER_MS) <= now {
+                later.push(*seq);
+                freed += delivery.bytes();
+            }
+        }
+        later.into_iter().for_each(|seq| drop(self.take(seq)));
+        freed >= excess
+    }
+
     pub(crate) fn take(&mut self, seq: u64) -> Option<Arc<StoredDelivery>> {
-        let delivery = self.deliveries.remove(&seq)?;
+        let (_, delivery) = self.deliveries.remove(&seq)?;
         self.bytes -= delivery.bytes();
         Some(delivery)
     }

@@ -58,6 +58,8 @@ pub(crate) struct DueKeys {
     pub(crate) needs_refill: bool,
     /// It is time to read ahead.
     pub(crate) runs_low: bool,
+    /// The next one, which may not be taken yet.
+    pub(crate) unread: Option<u64>,
 }
 
 impl LaneWindow {
@@ -94,10 +96,17 @@ impl LaneWindows {
         self.relist(lane);
     }
 
-    pub(crate) fn add(&mut self, lane: u32, key: DueKey) {
-        self.active.entry(lane).or_default().waiting += 1;
-        self.insert(lane, key);
+    /// True if it is among the next ones of its lane.
+    pub(crate) fn add(&mut self, lane: u32, key: DueKey) -> bool {
+        let entry = self.active.entry(lane).or_default();
+        entry.waiting += 1;
+        if entry.horizon.is_some_and(|horizon| key >= horizon) {
+            // Nothing else changes for a lane that has much already.
+            return false;
+        }
+        let is_next = self.insert(lane, key);
         self.relist(lane);
+        is_next
     }
 
     /// Whether a delivery waits among the next ones of its lane.
@@ -105,8 +114,14 @@ impl LaneWindows {
         self.active.get(&lane).is_some_and(|entry| entry.window.contains(&key))
     }
 
-    /// Takes what is due, in order: it is in flight then.
-    pub(crate) fn take_due(&mut self, lane: u32, now: i64, max: usize) -> DueKeys {
+    /// Takes what is due, in order, up to the first one that may not be taken: it is in flight then.
+    pub(crate) fn take_due(
+        &mut self,
+        lane: u32,
+        now: i64,
+        max: usize,
+        may_take: impl Fn(u64) -> bool,
+    ) -> DueKeys {
         let mut taken = DueKeys::default();
         let limit = self.lane_limit();
         let Some(entry) = self.active.get_mut(&lane) else { return taken };
@@ -120,6 +135,10 @@ impl LaneWindows {
             let key = match (window, returned) {
                 (Some(w), Some(r)) if r < w => entry.returned.pop_first(),
                 (None, Some(_)) => entry.returned.pop_first(),
+                (Some((_, seq)), _) if !may_take(seq) => {
+                    taken.unread = Some(seq);
+                    break;
+                }
                 (Some(_), _) => {
                     self.held -= 1;
                     entry.window.pop_first()
@@ -141,8 +160,8 @@ impl LaneWindows {
 
     /// A delivery in flight waits again, with the due time that the disk has.
     pub(crate) fn give_back(&mut self, lane: u32, key: DueKey) {
-        self.end_flight(lane);
         self.add(lane, key);
+        self.end_flight(lane);
     }
 
     /// A delivery in flight waits again, because its lease ended.
@@ -166,10 +185,11 @@ impl LaneWindows {
 
     /// A delivery is in flight no more.
     pub(crate) fn end_flight(&mut self, lane: u32) {
-        if let Some(entry) = self.active.get_mut(&lane) {
-            entry.in_flight = entry.in_flight.saturating_sub(1);
+        let Some(entry) = self.active.get_mut(&lane) else { return };
+        entry.in_flight = entry.in_flight.saturating_sub(1);
+        if entry.in_flight == 0 {
+            self.relist(lane);
         }
-        self.relist(lane);
     }
 
     /// A waiting delivery is not to be sent any more. `returned_at` is the end of its ended lease.
@@ -294,18 +314,16 @@ impl LaneWindows {
         if self.held < self.limits.total { self.limits.lane } else { self.limits.lane_when_full }
     }
 
-    /// Into the window, if the entry is before the horizon and there is room.
-    fn insert(&mut self, lane: u32, key: DueKey) {
+    /// Into the window of a lane whose horizon is behind the entry, if there is room. True if it is there.
+    fn insert(&mut self, lane: u32, key: DueKey) -> bool {
         let limit = self.lane_limit();
         let entry = self.active.entry(lane).or_default();
-        if entry.horizon.is_some_and(|horizon| key >= horizon) {
-            return;
-        }
         self.held += usize::from(entry.window.insert(key));
         if entry.window.len() > limit {
             entry.horizon = entry.window.pop_last();
             self.held -= 1;
         }
+        entry.horizon.is_none_or(|horizon| key < horizon)
     }
 
     fn relist(&mut self, lane: u32) {

@@ -125,6 +125,8 @@ pub(crate) struct LeaseBatch {
     pub(crate) needs_refill: bool,
     /// It is time to read ahead.
     pub(crate) runs_low: bool,
+    /// The next one, which is not in memory.
+    pub(crate) unread: Option<u64>,
 }
 
 /// Where a delivery is after its settlement was committed.
@@ -158,11 +160,12 @@ impl MemoryIndex {
         }
     }
 
-    /// Adds a delivery that waits: new, or to be tried again.
-    pub(crate) fn add(&mut self, lane: u32, key: DueKey, now: i64) {
-        self.lanes.add(lane, key);
+    /// Adds a delivery that waits: new, or to be tried again. True if it is among the next ones of its lane.
+    pub(crate) fn add(&mut self, lane: u32, key: DueKey, now: i64) -> bool {
+        let is_next = self.lanes.add(lane, key);
         self.recent.add(lane, key);
         self.has_new_work |= key.0 <= now && !self.lanes.suspended.contains(lane);
+        is_next
     }
 
     /// True if one of the resumed lanes has something due.
@@ -204,13 +207,24 @@ impl MemoryIndex {
         }
     }
 
-    pub(crate) fn lease(&mut self, lane: u32, max: usize, now: i64, until: i64) -> LeaseBatch {
+    /// Deliveries from the sequence `read_from` on are leased only if they are in memory.
+    pub(crate) fn lease(
+        &mut self,
+        lane: u32,
+        max: usize,
+        (now, until): (i64, i64),
+        read_from: u64,
+    ) -> LeaseBatch {
         self.end_leases(now);
         let mut batch = LeaseBatch::default();
         loop {
-            let due = self.lanes.take_due(lane, now, max - batch.leases.len());
+            let (cache, leases) = (&self.cache, &self.leases);
+            let may_take =
+                |seq| seq < read_from || cache.contains(seq) || leases.contains_key(&seq);
+            let due = self.lanes.take_due(lane, now, max - batch.leases.len(), may_take);
             batch.needs_refill = due.needs_refill;
             batch.runs_low |= due.runs_low;
+            batch.unread = due.unread;
             let mut held_back = 0;
             for (due, seq) in due.keys {
                 match self.admit_suspect(seq, now) {
@@ -405,7 +419,9 @@ impl MemoryIndex {
                 self.expiry.remove(seq);
                 self.recent.remove(lease.lane, seq);
             }
-            AfterSettle::Due(due) => self.add(lease.lane, (due, seq), now),
+            AfterSettle::Due(due) => {
+                self.add(lease.lane, (due, seq), now);
+            }
             AfterSettle::Moved { lane, due } => {
                 self.recent.remove(lease.lane, seq);
                 self.add(lane, (due, seq), now);

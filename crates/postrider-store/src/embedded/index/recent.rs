@@ -28,16 +28,21 @@ impl ListedRange {
 #[derive(Default)]
 pub(crate) struct RecentDeliveries {
     listed: ListedRange,
-    /// Per lane: due times by sequence, as the disk has them.
-    lanes: BTreeMap<u32, BTreeMap<u64, i64>>,
+    /// By the number of the lane: due times by sequence, as the disk has them.
+    lanes: Vec<BTreeMap<u64, i64>>,
 }
 
 impl RecentDeliveries {
     /// A delivery waits, for the first time or again.
     pub(crate) fn add(&mut self, lane: u32, (due, seq): DueKey) {
-        if !self.listed.contains(lane, seq) {
-            self.lanes.entry(lane).or_default().insert(seq, due);
+        if self.listed.contains(lane, seq) {
+            return;
         }
+        let lane = lane as usize;
+        if self.lanes.len() <= lane {
+            self.lanes.resize_with(lane + 1, BTreeMap::new);
+        }
+        self.lanes[lane].insert(seq, due);
     }
 
     /// A delivery is not pending any more, or not in this lane.
@@ -45,16 +50,14 @@ impl RecentDeliveries {
         if self.listed.contains(lane, seq) {
             return;
         }
-        let Some(entries) = self.lanes.get_mut(&lane) else { return };
-        entries.remove(&seq);
-        if entries.is_empty() {
-            self.lanes.remove(&lane);
+        if let Some(entries) = self.lanes.get_mut(lane as usize) {
+            entries.remove(&seq);
         }
     }
 
     /// The entries of a lane from a key on, in no order.
     pub(crate) fn of_lane(&self, lane: u32, from: DueKey) -> impl Iterator<Item = DueKey> {
-        let entries = self.lanes.get(&lane).into_iter().flatten();
+        let entries = self.lanes.get(lane as usize).into_iter().flatten();
         entries.map(|(seq, due)| (*due, *seq)).filter(move |key| *key >= from)
     }
 
@@ -63,12 +66,12 @@ impl RecentDeliveries {
     pub(crate) fn to_list(&self, limit: usize) -> (Vec<(u32, DueKey)>, ListedRange) {
         let ListedRange { next, lanes, .. } = self.listed;
         let mut found = Vec::new();
-        for (lane, entries) in self.lanes.range(lanes..) {
+        for (lane, entries) in (0..).zip(&self.lanes).skip(lanes as usize) {
             if found.len() >= limit {
-                return (found, ListedRange { lanes: *lane, ..self.listed });
+                return (found, ListedRange { lanes: lane, ..self.listed });
             }
             let first = found.len();
-            found.extend(entries.range(..next).map(|(seq, due)| (*lane, (*due, *seq))));
+            found.extend(entries.range(..next).map(|(seq, due)| (lane, (*due, *seq))));
             found[first..].sort_unstable();
         }
         (found, ListedRange::all_before(next))
@@ -78,14 +81,10 @@ impl RecentDeliveries {
     pub(crate) fn set_listed(&mut self, listed: ListedRange) {
         let old = std::mem::replace(&mut self.listed, listed);
         let is_whole = listed.before > old.before;
-        let lanes = old.lanes..if is_whole { u32::MAX } else { listed.lanes };
-        let mut emptied = Vec::new();
-        for (lane, entries) in self.lanes.range_mut(lanes) {
+        let end = if is_whole { self.lanes.len() } else { listed.lanes as usize };
+        let first = (old.lanes as usize).min(end);
+        for entries in self.lanes.iter_mut().take(end).skip(first).filter(|all| !all.is_empty()) {
             *entries = entries.split_off(&old.next);
-            if entries.is_empty() {
-                emptied.push(*lane);
-            }
         }
-        emptied.iter().for_each(|lane| drop(self.lanes.remove(lane)));
     }
 }

@@ -8,6 +8,7 @@ pub(crate) mod dedup;
 pub(crate) mod discard;
 pub(crate) mod documents;
 pub(crate) mod documents_step;
+pub(crate) mod ended;
 pub(crate) mod expiry;
 pub(crate) mod holdings;
 pub(crate) mod lanes;

@@ -23,6 +23,7 @@ use crate::embedded::shared::{REPAIR, StoreShared};
 use crate::embedded::sql::counts::CountJournal;
 use crate::embedded::sql::dedup::DedupStore;
 use crate::embedded::sql::documents_step::tables_set_aside;
+use crate::embedded::sql::ended::EndedEntries;
 use crate::embedded::sql::lanes::LaneNumbers;
 use crate::embedded::sql::schema::open_writer;
 use crate::embedded::sql::strikes::{self, tenant_and_hash};
@@ -75,6 +76,7 @@ pub(crate) fn open(
     writer.prune_from = pruned.unwrap_or(0) as u64;
     writer.set_listed(ListedRange::all_before(last_id + 1));
     writer.listing.at_once = options.listed_at_once;
+    writer.ended = EndedEntries::load(&writer.conn)?;
     writer.restore_reserve();
     Ok((writer, checkpoints))
 }

@@ -1,6 +1,5 @@
 //! Reads deliveries from disk that are not in memory: the next entries of a lane, and what a lease needs.
 
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -17,14 +16,16 @@ use crate::embedded::index::delivery::{AddressFlags, StoredDelivery};
 use crate::embedded::index::lanes::DueKey;
 use crate::embedded::shared::{REPAIR, StoreShared};
 
-/// A lease that lacks fewer deliveries reads only these.
-const AHEAD_MIN: usize = 4;
 /// Rows that are read ahead in one go.
 const AHEAD_ROWS: usize = 1_024;
 /// Deliveries that are put into memory before others may use it again.
 const AHEAD_AT_ONCE: usize = 128;
-/// Reads without reading ahead, after it was of little use.
-const AHEAD_PAUSE: u32 = 64;
+/// With less room, nothing is read ahead.
+const AHEAD_BYTES_MIN: usize = 32 << 10;
+/// Reading ahead is worth it if one in so many rows is leased soon.
+const USED_PART: usize = 8;
+/// Deliveries that are read alone after reading ahead was of little use.
+const AHEAD_PAUSE: u32 = 1_024;
 /// A lane that cannot be read is left alone for so long.
 const UNREADABLE_PAUSE: Duration = Duration::from_secs(60);
 
@@ -72,7 +73,11 @@ impl Writer {
                     keys.truncate(limit);
                 }
             }
-            let free: Vec<_> = keys.into_iter().filter(|key| !index.is_tracked(key.1)).collect();
+            // Leased, or ended out of turn.
+            let is_free = |key: &DueKey| {
+                !index.is_tracked(key.1) && !self.ended.contains(&(lane, key.0, key.1))
+            };
+            let free: Vec<_> = keys.into_iter().filter(is_free).collect();
             if index.lanes.refill(lane, from, free.into_iter(), horizon) {
                 return Ok(());
             }
@@ -145,14 +150,10 @@ pub(crate) fn read_deliveries(
         let index = shared.index();
         (index.has_gone(), index.has_struck())
     };
+    shared.ahead.read_alone(wanted.len());
     let mut reader = DeliveryReader::new(conn);
-    let mut ahead = read_ahead(&mut reader, shared, wanted);
     let mut read = |seq| {
-        let delivery = match ahead.remove(&seq) {
-            None => reader.read(seq)?,
-            known => known,
-        };
-        let Some(delivery) = delivery else { return Ok(None) };
+        let Some(delivery) = reader.read(seq)? else { return Ok(None) };
         let tenant = &delivery.message.tenant;
         let struck = has_struck && shared.index().may_be_struck(tenant, delivery.hash);
         let strikes = if struck { strikes_of(conn, tenant, delivery.hash)? } else { Vec::new() };
@@ -163,68 +164,75 @@ pub(crate) fn read_deliveries(
 }
 
 /// Lanes mostly take turns, so deliveries are leased about in the order in which they were accepted, whatever their
-/// lane: reads on where the last such read ended, as far as memory has room. Returns those that are wanted now.
-fn read_ahead(
-    reader: &mut DeliveryReader<'_>,
-    shared: &StoreShared,
-    wanted: &[UnreadLease],
-) -> HashMap<u64, StoredDelivery> {
-    let Some(from) = shared.ahead.start(wanted) else { return HashMap::new() };
+/// lane: reads on where the last such read ended, as far as memory has room. Leases wait for it, and take no more than
+/// was read: results are then written in the order of the file, too, and change few pages.
+pub(crate) fn read_ahead(conn: &Connection, shared: &StoreShared, wanted: u64) {
+    let _transaction = conn.unchecked_transaction();
+    let from = shared.ahead.start(wanted);
+    let now = shared.now().0;
     let bytes = {
         let cache = &mut shared.index().cache;
         let bytes = cache.ahead_bytes();
-        if !cache.make_room(bytes, shared.now().0) {
-            return HashMap::new();
+        if bytes < AHEAD_BYTES_MIN || !cache.make_room_ahead(bytes, from, now) {
+            return shared.ahead.pause();
         }
         bytes
     };
-    let (read, end) = reader.read_from(from, AHEAD_ROWS, bytes);
-    let (count, now) = (read.len(), shared.now().0);
-    let wanted: HashSet<u64> = wanted.iter().map(|unread| unread.seq).collect();
-    let (now_wanted, others): (Vec<_>, Vec<_>) =
-        read.into_iter().partition(|delivery| wanted.contains(&delivery.seq));
-    let mut used = now_wanted.len();
-    let mut others = others.into_iter().peekable();
-    while others.peek().is_some() {
+    let read = DeliveryReader::new(conn).read_from(from, AHEAD_ROWS, bytes);
+    let (end, rows, mut used) = (read.end, read.rows, 0);
+    let mut read = read.found.into_iter().peekable();
+    while read.peek().is_some() {
         let mut index = shared.index();
-        let some = others.by_ref().take(AHEAD_AT_ONCE);
-        used += some.filter_map(|other| index.read_ahead(other, now).then_some(())).count();
+        let some = read.by_ref().take(AHEAD_AT_ONCE);
+        used += some.filter_map(|read| index.read_ahead(read, now).then_some(())).count();
     }
-    shared.ahead.ended(end, count, used);
-    now_wanted.into_iter().map(|delivery| (delivery.seq, delivery)).collect()
+    shared.ahead.ended(end, rows, used);
 }
 
 /// Where to read ahead, and whether that is worth it at present.
 #[derive(Debug, Default)]
 pub(crate) struct ReadingAhead {
-    /// The end of the last read.
+    /// The end of the last read; 0 to begin anew.
     end: AtomicU64,
-    /// Reads that are left until it is tried again.
+    /// Deliveries that are read alone until it is tried again.
     pause: AtomicU32,
 }
 
 impl ReadingAhead {
-    /// `None` if what is wanted was passed already, or is little.
-    fn start(&self, wanted: &[UnreadLease]) -> Option<u64> {
-        let end = self.end.load(Ordering::Relaxed);
-        let new = || wanted.iter().map(|unread| unread.seq).filter(|seq| *seq >= end);
-        if new().count() < AHEAD_MIN {
-            return None;
+    /// Deliveries from this sequence on are to be read ahead: all before it were, or are read alone.
+    pub(crate) fn end(&self) -> u64 {
+        match self.pause.load(Ordering::Relaxed) {
+            0 => self.end.load(Ordering::Relaxed),
+            _ => u64::MAX,
         }
-        let less = |left: u32| left.checked_sub(1);
-        if self.pause.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok() {
-            return None;
-        }
-        if end == 0 { new().min() } else { Some(end) }
     }
 
-    /// So many waiting deliveries were read, and so many of them will be leased soon. Begins elsewhere if there was
-    /// none, and pauses if little was of use.
-    fn ended(&self, end: u64, read: usize, used: usize) {
-        self.end.store(if read == 0 { 0 } else { end }, Ordering::Relaxed);
-        if used * 4 < read {
-            self.pause.store(AHEAD_PAUSE, Ordering::Relaxed);
+    fn start(&self, wanted: u64) -> u64 {
+        match self.end.load(Ordering::Relaxed) {
+            0 => wanted,
+            end => end,
         }
+    }
+
+    /// So many rows were read, and so many of them will be leased soon. Begins elsewhere and pauses if little was of
+    /// use.
+    fn ended(&self, end: u64, rows: usize, used: usize) {
+        let is_useful = used * USED_PART >= rows && used > 0;
+        self.end.store(if is_useful { end } else { 0 }, Ordering::Relaxed);
+        if !is_useful {
+            self.pause();
+        }
+    }
+
+    pub(crate) fn pause(&self) {
+        self.pause.store(AHEAD_PAUSE, Ordering::Relaxed);
+    }
+
+    /// So many deliveries were read alone.
+    fn read_alone(&self, count: usize) {
+        let count = u32::try_from(count).unwrap_or(u32::MAX);
+        let less = |left: u32| Some(left.saturating_sub(count));
+        let _ = self.pause.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     }
 }
 

@@ -115,6 +115,15 @@ const FROM: &str = stored_delivery!("d.seq >= ?1 ORDER BY d.seq LIMIT ?2");
 /// Where the columns of the message begin.
 const MESSAGE_COLUMNS: usize = 18;
 
+/// What was read in the order of the file.
+pub(crate) struct DeliveriesAhead {
+    pub(crate) found: Vec<StoredDelivery>,
+    /// Where to go on.
+    pub(crate) end: u64,
+    /// Also those that do not wait any more.
+    pub(crate) rows: usize,
+}
+
 /// Reads deliveries; a message that several of them share is read once.
 pub(crate) struct DeliveryReader<'a> {
     conn: &'a Connection,
@@ -141,20 +150,16 @@ impl<'a> DeliveryReader<'a> {
     }
 
     /// Reads on from a sequence, over so many deliveries, until they have so many bytes. Returns those that wait.
-    /// Ends early at one that cannot be read. Also returns where it ended.
-    pub(crate) fn read_from(
-        &mut self,
-        seq: u64,
-        rows: usize,
-        bytes: usize,
-    ) -> (Vec<StoredDelivery>, u64) {
-        let (mut found, mut end) = (Vec::new(), seq);
+    /// Ends early at one that cannot be read.
+    pub(crate) fn read_from(&mut self, seq: u64, rows: usize, bytes: usize) -> DeliveriesAhead {
+        let (mut found, mut end, mut rows_read) = (Vec::new(), seq, 0);
         let mut left = bytes;
         let mut read = || -> StoreResult<()> {
             let mut statement = self.conn.prepare_cached(FROM).map_err(sql)?;
             let mut all = statement.query([seq as i64, rows as i64]).map_err(sql)?;
             while let Some(row) = all.next().map_err(sql)? {
                 end = unsigned(row, 1)? + 1;
+                rows_read += 1;
                 if get::<Option<i64>>(row, 0)?.is_none() {
                     continue;
                 }
@@ -170,7 +175,7 @@ impl<'a> DeliveryReader<'a> {
         };
         // What is not read here is read when it is leased, and its errors are found then.
         let _ = read();
-        (found, end)
+        DeliveriesAhead { found, end, rows: rows_read }
     }
 
     fn stored(&mut self, row: &Row<'_>) -> StoreResult<StoredDelivery> {

@@ -9,6 +9,7 @@ use rusqlite::config::DbConfig;
 
 use super::audit::AUDIT;
 use super::documents_step::DOCUMENTS;
+use super::ended::ENDED_ENTRIES;
 use super::prelude::*;
 use super::statement::is_local;
 use super::tags::TAGS;
@@ -26,6 +27,7 @@ pub(crate) const STEPS: &[LayoutStep] = &[
     LayoutStep::tables(WAITING_LISTED_LATER),
     TAGS,
     LayoutStep::tables(AUDIT),
+    LayoutStep::tables(ENDED_ENTRIES),
 ];
 
 /// The layout that this version writes.

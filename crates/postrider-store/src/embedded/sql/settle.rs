@@ -132,8 +132,13 @@ impl Writer {
             _ if new.state.is_final() => self.finish(delivery.seq, &new, log.as_deref())?,
             _ => self.postpone(delivery.seq, &new, log.as_deref())?,
         }
-        let again = new.state.is_pending().then_some((delivery.lane, new.due.0));
-        self.relist(delivery.seq, (delivery.lane, old.due.0), again)?;
+        let (seq, listed) = (delivery.seq, (delivery.lane, old.due.0));
+        match new.state.is_pending() {
+            true => self.relist(seq, listed, Some((delivery.lane, new.due.0)))?,
+            // A dead letter may be pending again.
+            false if new.reason.is_some() => self.relist(seq, listed, None)?,
+            false => self.unlist_later(seq, listed)?,
+        }
         let tenant = self.tenant_number(&delivery.message.tenant)?;
         let count = self.effects.counts_of(tenant);
         count.add(old.state, -1);

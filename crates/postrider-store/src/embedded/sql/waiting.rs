@@ -5,6 +5,7 @@
 
 use postrider_core::ports::store::StoreError;
 
+use super::ended::{delete_at_start, forget_ended};
 use super::prelude::*;
 use super::scan::scan;
 use super::statement::is_local;
@@ -36,8 +37,8 @@ impl ListingPosition {
 }
 
 impl Writer {
-    /// A delivery that was in the list under `old` gets the key `new`, or ends. Nothing is to be done for one
-    /// that is not listed yet.
+    /// A delivery that was in the list under `old` gets the key `new`, or ends and may be pending again later.
+    /// Nothing is to be done for one that is not listed yet.
     pub(crate) fn relist(
         &mut self,
         seq: u64,
@@ -114,9 +115,11 @@ impl Writer {
             self.shared.index().recent.to_list(self.listing.at_once.div_ceil(PARTS));
         let before = self.listing.listed.before;
         self.transact_surely(|writer| {
+            let mut insert = writer.conn.prepare_cached(INSERT).map_err(sql)?;
             for (lane, (due, seq)) in &entries {
-                run(&writer.conn, INSERT, params![lane, due, *seq as i64])?;
+                insert.execute(params![lane, due, *seq as i64]).map_err(sql)?;
             }
+            drop(insert);
             writer.effects.rows += entries.len() as u64;
             match listed.before > before {
                 true => set_meta(&writer.conn, "listed", listed.before as i64),
@@ -140,6 +143,7 @@ pub(crate) fn list_at_start(
     problems: &ProblemList,
     now: Timestamp,
 ) -> StoreResult<()> {
+    delete_at_start(conn, problems, now)?;
     let select = "SELECT value FROM meta WHERE key = 'listed'";
     let listed: i64 = value(conn, select, [])?.unwrap_or(0);
     list_from(conn, listed as u64, last_id, problems, now)
@@ -195,6 +199,7 @@ pub(crate) fn make_list_anew(
     let renew = format!("ALTER TABLE waiting RENAME TO waiting_damaged_{number}; {TABLE}");
     transaction.execute_batch(&renew).map_err(sql)?;
     set_meta(&transaction, "listed", 0)?;
+    forget_ended(&transaction)?;
     transaction.commit().map_err(sql)?;
     list_from(conn, 0, last_id, problems, now)
 }
@@ -238,8 +243,11 @@ mod tests {
     }
 
     async fn listed(store: &WorkingStore) -> i64 {
-        let count = |writer: &mut Writer| value(&writer.conn, "SELECT count(*) FROM waiting", []);
-        store.run_task(count).await.unwrap().unwrap()
+        let count = |writer: &mut Writer| {
+            let rows: Option<i64> = value(&writer.conn, "SELECT count(*) FROM waiting", [])?;
+            Ok(rows.unwrap_or(0) - writer.ended.len() as i64)
+        };
+        store.run_task(count).await.unwrap()
     }
 
     /// Leases and settles everything. Returns how many deliveries that were.
