@@ -13,10 +13,11 @@ pub struct StallProxy {
     state: Arc<ProxyState>,
 }
 
-#[derive(Default)]
 struct ProxyState {
     is_stalled: Mutex<bool>,
     changed: Condvar,
+    /// Where new connections lead to.
+    server: Mutex<SocketAddr>,
 }
 
 impl ProxyState {
@@ -67,12 +68,16 @@ impl StallProxy {
 
     fn listen(listener: TcpListener, server: SocketAddr, names: PortNames) -> Result<Self> {
         let address = listener.local_addr()?;
-        let state = Arc::new(ProxyState::default());
+        let state = Arc::new(ProxyState {
+            is_stalled: Mutex::default(),
+            changed: Condvar::new(),
+            server: Mutex::new(server),
+        });
         let shared = state.clone();
         std::thread::spawn(move || {
             for client in listener.incoming().flatten() {
                 let (state, names) = (shared.clone(), names.clone());
-                std::thread::spawn(move || pass_both_ways(client, server, &state, &names));
+                std::thread::spawn(move || pass_both_ways(client, &state, &names));
             }
         });
         Ok(Self { address, state })
@@ -85,15 +90,16 @@ impl StallProxy {
     pub fn go_on(&self) {
         self.state.set(false);
     }
+
+    /// New connections lead to another server from now on, as after a change of a name or an address.
+    pub fn lead_to(&self, server: SocketAddr) {
+        *self.state.server.lock().unwrap_or_else(PoisonError::into_inner) = server;
+    }
 }
 
-fn pass_both_ways(
-    client: TcpStream,
-    server: SocketAddr,
-    state: &Arc<ProxyState>,
-    names: &PortNames,
-) {
+fn pass_both_ways(client: TcpStream, state: &Arc<ProxyState>, names: &PortNames) {
     state.wait_while_stalled();
+    let server = *state.server.lock().unwrap_or_else(PoisonError::into_inner);
     let Ok(server) = TcpStream::connect(server) else { return };
     let _ = client.set_nodelay(true);
     let _ = server.set_nodelay(true);

@@ -88,7 +88,7 @@ const PROOFS: &[Proof] = &[
     },
     Proof {
         name: "harm",
-        claim: "sick traffic costs healthy traffic nothing, in 20 fresh worlds (--seeds N, --from S, --seconds T) or --only NAME",
+        claim: "sick traffic costs healthy traffic nothing, in 20 fresh worlds (--seeds N, --from S, --seconds T, --engine NAME --nodes N) or --only NAME",
         run: harm::run,
     },
     Proof {

@@ -215,10 +215,11 @@ impl PgShared {
     ) -> PgResult<Vec<QueueEntry>> {
         let shards: Vec<_> = shards.iter().map(|shard| *shard as i16).collect();
         let mut session = self.pool.relaxed().await?;
+        // As the index has it, so that nothing is sorted and nothing before the place is read.
         let select = "SELECT f.* FROM unnest($1::smallint[]) AS s (id) CROSS JOIN LATERAL \
                       (SELECT id, lane, due, expires FROM queue WHERE shard = s.id AND lane = $2 \
-                      AND due >= $3 AND (due > $3 OR id > $4) ORDER BY due, id LIMIT $5) AS f \
-                      ORDER BY f.due, f.id LIMIT $5";
+                      AND (due, uuid_send(id)) > ($3, uuid_send($4)) \
+                      ORDER BY due, uuid_send(id) LIMIT $5) AS f ORDER BY f.due, f.id LIMIT $5";
         let values: [&(dyn tokio_postgres::types::ToSql + Sync); 5] =
             [&shards, &(lane as i32), &due, &PgId(id), &(limit as i64)];
         session.rows(select, &values).await?.iter().map(entry).collect()

@@ -24,6 +24,7 @@ mod schema;
 mod session;
 mod settle;
 mod settle_one;
+mod settle_sent;
 mod shared;
 mod strikes;
 mod tally;
@@ -107,6 +108,7 @@ impl PostgresStore {
             load: Default::default(),
             documents: DocumentSignal::new(DocumentVersion(newest as u64)),
             notes_to_tell: Notify::new(),
+            load_due: Mutex::default(),
             is_reached: AtomicBool::new(true),
             settings: Mutex::default(),
         });

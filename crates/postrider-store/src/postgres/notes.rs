@@ -20,14 +20,17 @@ const READ: &str = "SELECT i.number, i.kind, i.ids, i.lanes, i.dues, i.expires \
     FROM unnest($1::smallint[]) AS s (id) CROSS JOIN LATERAL \
     (SELECT * FROM inbox WHERE shard = s.id ORDER BY number LIMIT 16) AS i";
 
+/// `shard + 0`, so that notes are found by their numbers, and not by looking through all of the shard.
 const CONFIRM: &str = "WITH h AS (SELECT s.id FROM shard s JOIN unnest($2::smallint[], $3::bigint[]) AS u (id, nonce) \
       ON s.id = u.id AND s.nonce = u.nonce FOR SHARE OF s), \
-    g AS (DELETE FROM inbox WHERE number = ANY($1) AND shard IN (SELECT id FROM h) \
-      RETURNING shard, kind, lanes, bytes, firsts) \
+    g AS (DELETE FROM inbox i USING h WHERE i.number = ANY($1) AND i.shard + 0 = h.id \
+      RETURNING i.shard, i.kind, i.lanes, i.bytes, i.firsts), \
+    a AS (SELECT u.lane, count(*) AS n, count(*) FILTER (WHERE u.first) AS firsts, sum(u.bytes) AS bytes \
+      FROM g CROSS JOIN LATERAL unnest(g.lanes, g.bytes, g.firsts) AS u (lane, bytes, first) \
+      WHERE g.kind = 0 GROUP BY u.lane) \
     INSERT INTO tally AS t (shard, tenant, s0, messages, bytes) \
-    SELECT g.shard, l.tenant, count(*), count(*) FILTER (WHERE u.first), sum(u.bytes) \
-    FROM g CROSS JOIN LATERAL unnest(g.lanes, g.bytes, g.firsts) AS u (lane, bytes, first) \
-    JOIN lane l ON l.id = u.lane WHERE g.kind = 0 GROUP BY 1, 2 ORDER BY 1, 2 \
+    SELECT (SELECT max(shard) FROM g), l.tenant, sum(a.n), sum(a.firsts), sum(a.bytes) \
+    FROM a JOIN lane l ON l.id = a.lane GROUP BY 2 ORDER BY 2 \
     ON CONFLICT (shard, tenant) DO UPDATE SET s0 = t.s0 + excluded.s0, \
       messages = t.messages + excluded.messages, bytes = t.bytes + excluded.bytes";
 
@@ -46,7 +49,8 @@ impl PgShared {
         let mut session = self.pool.relaxed().await?;
         let numbers: Vec<_> = notes.iter().map(|note| note.number).collect();
         let (ids, nonces) = fences(shards);
-        // Arrivals become counts here, and the sum of both never changes.
+        // Arrivals become counts here, and the sum of both never changes. All are counted in one shard: only sums over
+        // all shards count. It is the last one, so that settlements, which take the first, do not wait for this.
         session.run(CONFIRM, &[&numbers, &ids, &nonces]).await?;
         Ok(())
     }

@@ -12,6 +12,7 @@ use super::failure::{PgFailure, PgResult};
 use super::intake::REPEAT_FOR;
 use super::notes::fences;
 use super::rows::parse;
+use super::settle_sent::{are_sent, write_sent};
 use super::shared::PgShared;
 use super::tally::{ADD, COLUMNS, TallyArrays, TallyChanges, forever};
 use super::value::{PgId, get, ids};
@@ -76,7 +77,7 @@ static SETTLE: LazyLock<&'static str> = LazyLock::new(|| {
           WHERE l.shard = x.shard AND l.batch = x.batch), \
         y AS (INSERT INTO tally AS t (shard, tenant, {columns}) SELECT shard, tenant, {sums} FROM (\
             SELECT u.* FROM t, unnest(${s}::smallint[], ${n}::text[], {arrays}) AS u (shard, tenant, {columns}) \
-            UNION ALL SELECT 0::smallint, m.tenant, {zeros} FROM m WHERE m.bytes > 0) AS b \
+            UNION ALL SELECT ($2::smallint[])[1], m.tenant, {zeros} FROM m WHERE m.bytes > 0) AS b \
           GROUP BY shard, tenant ORDER BY shard, tenant {add}) \
         SELECT (SELECT count(*) FROM t) AS fresh, \
           1 / CASE WHEN (SELECT count(*) FROM t) = 0 THEN 1 \
@@ -106,35 +107,56 @@ pub(super) fn longer_log(known: Option<&str>, new: &[AttemptRecord]) -> PgResult
     serde_json::to_string(&log).map(Some).map_err(|_| PgFailure::damaged("a delivery's history"))
 }
 
+/// What a write of settlements is fenced by, and what ends with it.
+pub(super) struct SettleFence {
+    pub(super) receipt: PgId,
+    pub(super) shards: Vec<i16>,
+    pub(super) nonces: Vec<i64>,
+    pub(super) ended: Vec<i16>,
+    pub(super) ended_batches: Vec<i64>,
+    pub(super) now: i64,
+}
+
+impl SettleFence {
+    fn of(order: &SettleOrder) -> Self {
+        let (shards, nonces) = fences(&order.shards);
+        let (ended, ended_batches) =
+            order.ended_batches.iter().map(|(shard, batch)| (*shard as i16, *batch)).unzip();
+        let (receipt, now) = (PgId(order.receipt), order.now.0);
+        Self { receipt, shards, nonces, ended, ended_batches, now }
+    }
+}
+
+/// Settlements as arrays.
 #[derive(Default)]
-struct SettleColumns {
-    final_ids: Vec<PgId>,
-    final_batches: Vec<i64>,
-    final_states: Vec<i16>,
-    final_attempts: Vec<i32>,
-    final_tries: Vec<i32>,
-    final_logs: Vec<Option<String>>,
-    dead_ids: Vec<PgId>,
-    dead_batches: Vec<i64>,
-    dead_reasons: Vec<Option<i16>>,
-    dead_attempts: Vec<i32>,
-    dead_tries: Vec<i32>,
-    dead_logs: Vec<Option<String>>,
-    wait_ids: Vec<PgId>,
-    wait_batches: Vec<i64>,
-    wait_states: Vec<i16>,
-    wait_dues: Vec<i64>,
-    wait_attempts: Vec<i32>,
-    wait_tries: Vec<i32>,
-    wait_delays: Vec<i64>,
-    wait_changed: Vec<i64>,
-    wait_logs: Vec<Option<String>>,
-    wait_crashes: Vec<i32>,
-    messages: Vec<PgId>,
-    messages_pending: Vec<i32>,
-    messages_needed: Vec<i32>,
-    sent_hashes: Vec<Vec<u8>>,
-    sent_tenants: Vec<String>,
+pub(super) struct SettleColumns {
+    pub(super) final_ids: Vec<PgId>,
+    pub(super) final_batches: Vec<i64>,
+    pub(super) final_states: Vec<i16>,
+    pub(super) final_attempts: Vec<i32>,
+    pub(super) final_tries: Vec<i32>,
+    pub(super) final_logs: Vec<Option<String>>,
+    pub(super) dead_ids: Vec<PgId>,
+    pub(super) dead_batches: Vec<i64>,
+    pub(super) dead_reasons: Vec<Option<i16>>,
+    pub(super) dead_attempts: Vec<i32>,
+    pub(super) dead_tries: Vec<i32>,
+    pub(super) dead_logs: Vec<Option<String>>,
+    pub(super) wait_ids: Vec<PgId>,
+    pub(super) wait_batches: Vec<i64>,
+    pub(super) wait_states: Vec<i16>,
+    pub(super) wait_dues: Vec<i64>,
+    pub(super) wait_attempts: Vec<i32>,
+    pub(super) wait_tries: Vec<i32>,
+    pub(super) wait_delays: Vec<i64>,
+    pub(super) wait_changed: Vec<i64>,
+    pub(super) wait_logs: Vec<Option<String>>,
+    pub(super) wait_crashes: Vec<i32>,
+    pub(super) messages: Vec<PgId>,
+    pub(super) messages_pending: Vec<i32>,
+    pub(super) messages_needed: Vec<i32>,
+    pub(super) sent_hashes: Vec<Vec<u8>>,
+    pub(super) sent_tenants: Vec<String>,
 }
 
 /// How the counts change when a delivery goes from one state to another.
@@ -228,6 +250,8 @@ impl PgShared {
         columns.messages = ids(messages.keys().copied());
         columns.messages_pending = messages.values().map(|(pending, _)| *pending).collect();
         columns.messages_needed = messages.values().map(|(_, needed)| *needed).collect();
+        let first = order.shards.first().map_or(0, |held| held.shard);
+        let tally = tally.in_shard(first);
         let arrays = tally.arrays();
         let end = Instant::now() + REPEAT_FOR;
         let freed = loop {
@@ -252,15 +276,15 @@ impl PgShared {
         tally: &TallyArrays,
     ) -> PgResult<Vec<(String, i64)>> {
         let mut session = self.pool.durable().await?;
-        let (shards, nonces) = fences(&order.shards);
-        let receipt = PgId(order.receipt);
-        let ended: Vec<_> = order.ended_batches.iter().map(|(shard, _)| *shard as i16).collect();
-        let ended_batches: Vec<_> = order.ended_batches.iter().map(|(_, batch)| *batch).collect();
+        let fence = SettleFence::of(order);
+        if are_sent(c) {
+            return write_sent(&mut session, &fence, c, tally).await.map(|()| Vec::new());
+        }
         let counts = [c.final_ids.len() as i64, c.dead_ids.len() as i64, c.wait_ids.len() as i64];
         let mut values: Vec<&(dyn ToSql + Sync)> = vec![
-            &receipt,
-            &shards,
-            &nonces,
+            &fence.receipt,
+            &fence.shards,
+            &fence.nonces,
             &c.final_ids,
             &c.final_batches,
             &c.final_states,
@@ -288,12 +312,12 @@ impl PgShared {
             &c.messages_needed,
             &c.sent_hashes,
             &c.sent_tenants,
-            &ended,
-            &ended_batches,
+            &fence.ended,
+            &fence.ended_batches,
             &counts[0],
             &counts[1],
             &counts[2],
-            &order.now.0,
+            &fence.now,
             &tally.shards,
             &tally.tenants,
         ];

@@ -11,12 +11,13 @@ use postrider_core::ports::store::{
 };
 use postrider_core::{Clock, TenantId};
 use tokio::sync::Notify;
+use tokio::time::Instant;
 use tokio_postgres::AsyncMessage;
 
 use super::durability::{PostgresSettings, settings};
 use super::failure::PgResult;
 use super::lanes::KnownLaneTable;
-use super::session::{Commits, SessionPool};
+use super::session::{Commits, PgSession, SessionPool};
 use super::tally::LOADS;
 use super::value::get;
 use crate::documents::DocumentSignal;
@@ -31,6 +32,9 @@ const REFRESH: Duration = Duration::from_secs(1);
 /// each other.
 const TELL_EVERY: Duration = Duration::from_millis(10);
 const RECONNECT: Duration = Duration::from_millis(500);
+/// The question about the load is not asked again for so many times its own duration: while no worker runs, it reads
+/// everything that arrived.
+const LOAD_PAUSE: u32 = 20;
 /// So often the load is asked for again, if something was written meanwhile.
 const QUIET_TRIES: usize = 5;
 
@@ -45,6 +49,8 @@ pub(super) struct PgShared {
     pub(super) load: PendingLoad,
     pub(super) documents: DocumentSignal,
     pub(super) notes_to_tell: Notify,
+    /// When the load is asked for again.
+    pub(super) load_due: Mutex<Option<Instant>>,
     /// Whether the server answered last.
     pub(super) is_reached: AtomicBool,
     /// The server's settings as they were last, and the problems that they are, each since when.
@@ -122,10 +128,26 @@ impl PgShared {
         }
         let settings = settings(&mut session).await?;
         self.note_settings(settings);
+        self.refresh_load(&mut session).await
+    }
+
+    /// What took long is asked less often, so that it never takes more than a small part of the server's time.
+    async fn refresh_load(&self, session: &mut PgSession) -> PgResult<()> {
+        let asked_at = Instant::now();
+        {
+            let next = self.load_due.lock().unwrap_or_else(PoisonError::into_inner);
+            if next.is_some_and(|next| asked_at < next) {
+                return Ok(());
+            }
+        }
         for attempt in 1..=QUIET_TRIES {
             let question = self.load.begin_question();
+            if !question.is_quiet() && attempt < QUIET_TRIES {
+                tokio::time::sleep(Duration::from_millis(3)).await;
+                continue;
+            }
             let mut loads: HashMap<TenantId, LoadChange> = HashMap::new();
-            for row in session.rows(LOADS, &[]).await? {
+            for row in session.rows(*LOADS, &[]).await? {
                 let change = LoadChange { deliveries: get(&row, "n")?, bytes: get(&row, "bytes")? };
                 loads.insert(TenantId(get::<String>(&row, "tenant")?.into()), change);
             }
@@ -135,6 +157,8 @@ impl PgShared {
             }
             tokio::time::sleep(Duration::from_millis(3)).await;
         }
+        let mut next = self.load_due.lock().unwrap_or_else(PoisonError::into_inner);
+        *next = Some(asked_at + asked_at.elapsed() * LOAD_PAUSE);
         Ok(())
     }
 

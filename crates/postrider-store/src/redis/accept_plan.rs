@@ -26,6 +26,8 @@ pub(super) struct PlannedAccept {
     tags: Vec<Vec<u8>>,
     /// Of bodies and addresses.
     pub(super) bytes: i64,
+    /// Nobody repeats it after this time, if its writing is interrupted: its key has ended, or it has none.
+    pub(super) repeated_until: Timestamp,
 }
 
 pub(super) struct PlannedDelivery {
@@ -46,7 +48,7 @@ impl PlannedAccept {
         now: Timestamp,
     ) -> Self {
         let message = stored_message(new, id, now);
-        let envelope = json_unless(&new.envelope);
+        let (envelope, expires_at) = (json_unless(&new.envelope), message.expires_at);
         let is_shared = new.deliveries.len() > 1;
         let ids: Vec<_> =
             (0..).zip(&new.deliveries).map(|(n, each)| delivery_id(id.0, n, each)).collect();
@@ -78,7 +80,9 @@ impl PlannedAccept {
             has_content: true,
             message,
         });
-        Self { id, tenant: new.tenant.clone(), shared, deliveries, tags, bytes }
+        let key_ends = new.dedup.as_ref().map(|key| (now + key.window).max(expires_at));
+        let repeated_until = key_ends.unwrap_or(now);
+        Self { id, tenant: new.tenant.clone(), shared, deliveries, tags, bytes, repeated_until }
     }
 }
 

@@ -251,9 +251,11 @@ impl RedisShared {
 
     /// Writes messages: those that several deliveries share first, then the deliveries, one call for each shard.
     async fn write(&self, messages: &[PlannedAccept]) -> RedisResult<()> {
-        let shared = messages.iter().filter_map(|message| message.shared.as_ref());
-        let now = self.clock.now();
-        try_join_all(shared.map(|shared| self.put_message(shared, None, Some(now)))).await?;
+        let shared = messages.iter().filter_map(|message| {
+            let shared = message.shared.as_ref()?;
+            Some(self.put_message(shared, None, Some(message.repeated_until)))
+        });
+        try_join_all(shared).await?;
         let mut by_shard: BTreeMap<ShardId, Vec<(&PlannedAccept, &PlannedDelivery)>> =
             BTreeMap::new();
         for message in messages {

@@ -17,17 +17,18 @@ use redis::{
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
+use super::cluster_way::ClusterWay;
 use super::failure::{RedisFailure, RedisResult, said};
 use super::options::{RedisKind, RedisOptions};
 use super::scripts::ServerScript;
 
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// We give up on a connection that is silent for so long.
-const SILENT_AFTER: Duration = Duration::from_secs(10);
+pub(super) const SILENT_AFTER: Duration = Duration::from_secs(10);
 /// Between two tries.
 const PAUSE: Duration = Duration::from_millis(50);
-/// Writes wait so long for replicas.
-const REPLICAS_WITHIN_MS: u64 = 5_000;
+/// Writes wait so long for replicas. Everything else on the connection waits with them, heartbeats, too.
+const REPLICAS_WITHIN_MS: u64 = 2_000;
 
 /// How long a call is repeated while the servers cannot be reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,7 +54,7 @@ pub(super) struct RedisLink {
     options: RedisOptions,
     certificates: Option<TlsCertificates>,
     single: Mutex<Option<MultiplexedConnection>>,
-    cluster: Mutex<Option<ClusterConnection>>,
+    cluster: ClusterWay,
     closed: AtomicBool,
     /// The servers are older than 7.2.
     lacks_waitaof: AtomicBool,
@@ -73,7 +74,7 @@ impl RedisLink {
             options,
             certificates,
             single: Mutex::default(),
-            cluster: Mutex::default(),
+            cluster: ClusterWay::default(),
             closed: AtomicBool::new(false),
             lacks_waitaof: AtomicBool::new(false),
         })
@@ -181,8 +182,10 @@ impl RedisLink {
         }
         let route = Route::with_key(key, SlotAddr::Master);
         let to = RoutingInfo::SingleNode(SingleNodeRoutingInfo::SpecificNode(route));
-        let mut connection = self.cluster_connection().await?;
-        Ok(connection.route_command(cmd, to).await?.extract_error()?)
+        let send = async move |mut connection: ClusterConnection| {
+            connection.route_command(cmd, to).await.and_then(Value::extract_error)
+        };
+        self.cluster.send(self, send).await
     }
 
     /// Runs a command with one key, or none.
@@ -205,10 +208,11 @@ impl RedisLink {
         if !self.is_cluster() {
             return Ok(vec![self.send(cmd).await?]);
         }
-        let mut connection = self.cluster_connection().await?;
         let all = RoutingInfo::MultiNode((MultipleNodeRoutingInfo::AllMasters, None));
-        let answer = connection.route_command(cmd.clone(), all).await?;
-        Ok(match answer {
+        let send = async move |mut connection: ClusterConnection| {
+            connection.route_command(cmd.clone(), all).await
+        };
+        Ok(match self.cluster.send(self, send).await? {
             Value::Map(by_node) => by_node.into_iter().map(|(_, answer)| answer).collect(),
             other => super::pack::list(other)?,
         })
@@ -230,8 +234,10 @@ impl RedisLink {
             return Err(StoreError::Closed.into());
         }
         if self.is_cluster() {
-            let mut connection = self.cluster_connection().await?;
-            return Ok(connection.req_packed_command(cmd).await?.extract_error()?);
+            let send = async |mut connection: ClusterConnection| {
+                connection.req_packed_command(cmd).await.and_then(Value::extract_error)
+            };
+            return self.cluster.send(self, send).await;
         }
         let mut connection = self.single_connection().await?;
         let done = connection.req_packed_command(cmd).await;
@@ -260,11 +266,7 @@ impl RedisLink {
         Ok(connection)
     }
 
-    async fn cluster_connection(&self) -> RedisResult<ClusterConnection> {
-        let mut held = self.cluster.lock().await;
-        if let Some(connection) = held.as_ref() {
-            return Ok(connection.clone());
-        }
+    pub(super) async fn connect_to_cluster(&self) -> RedisResult<ClusterConnection> {
         let nodes = self.options.hosts.iter().map(|(host, port)| self.info(host, *port));
         let nodes: Vec<_> = nodes.collect::<RedisResult<_>>()?;
         let mut builder = redis::cluster::ClusterClientBuilder::new(nodes)
@@ -276,15 +278,13 @@ impl RedisLink {
         }
         let client = builder.build().map_err(|error| self.refused(&error))?;
         let connecting = client.get_async_connection();
-        let connection = match tokio::time::timeout(3 * CONNECT_TIMEOUT, connecting).await {
-            Ok(connected) => connected.map_err(|error| self.refused(&error))?,
+        match tokio::time::timeout(3 * CONNECT_TIMEOUT, connecting).await {
+            Ok(connected) => connected.map_err(|error| self.refused(&error)),
             Err(_) => {
                 let what = format!("no connection to {} in time", self.options.shown());
-                return Err(RedisFailure::Connect(what, None));
+                Err(RedisFailure::Connect(what, None))
             }
-        };
-        *held = Some(connection.clone());
-        Ok(connection)
+        }
     }
 
     /// A client of the server that is the master now.

@@ -113,7 +113,7 @@ impl RedisShared {
         &self,
         new: &SharedMessage,
         needs: Option<&[u8]>,
-        unsealed_since: Option<Timestamp>,
+        unsealed_until: Option<Timestamp>,
     ) -> RedisResult<()> {
         let message = &new.message;
         let mut packed = Packed::new();
@@ -127,7 +127,7 @@ impl RedisShared {
         for tag in tags.iter() {
             packed.bytes(tag);
         }
-        match unsealed_since {
+        match unsealed_until {
             Some(at) => packed.int(at.0),
             None => packed.flag(false),
         };

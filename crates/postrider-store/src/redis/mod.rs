@@ -5,6 +5,7 @@
 mod accept_plan;
 mod audit;
 mod changes;
+mod cluster_way;
 mod documents;
 mod durability;
 mod failure;

@@ -23,7 +23,7 @@ const PRUNE_CALL: u64 = 10_000;
 const CHUNK: usize = 200;
 /// A write is not repeated after this time.
 const RECEIPTS_KEPT: Duration = Duration::from_secs(900);
-/// A message whose writing was interrupted is looked at after this time.
+/// A message whose writing was interrupted is looked at so long after nobody repeats it any more.
 const UNSEALED_AFTER: Duration = Duration::from_secs(3600);
 const DAY_MS: i64 = 86_400_000;
 

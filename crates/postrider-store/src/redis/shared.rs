@@ -188,6 +188,10 @@ impl RedisShared {
         self.note_settings(settings(&self.link).await?);
         for attempt in 1..=QUIET_TRIES {
             let question = self.load.begin_question();
+            if !question.is_quiet() && attempt < QUIET_TRIES {
+                tokio::time::sleep(Duration::from_millis(3)).await;
+                continue;
+            }
             let mut loads: HashMap<TenantId, LoadChange> = HashMap::new();
             for (name, is_count) in [("tp", true), ("tb", false)] {
                 for answer in self.of_each_shard("HGETALL", name, &[]).await? {

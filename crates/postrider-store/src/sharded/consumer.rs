@@ -152,14 +152,10 @@ impl<E: ShardEngine> ShardWorker<E> {
         self.prepare_with(self.has_news()).await
     }
 
-    /// The same before a lease. What is known to be due does not wait for news: many arrivals would hold it up.
-    pub(super) async fn prepare_to_lease(
-        self: &Arc<Self>,
-        lane: u32,
-        max: usize,
-    ) -> StoreResult<bool> {
-        let knows_enough = self.state().index.has_due(lane, self.now().0, max);
-        self.prepare_with(!knows_enough && self.has_news()).await
+    /// The same before a lease. What is known to be due does not wait for news: arrivals would hold it up.
+    pub(super) async fn prepare_to_lease(self: &Arc<Self>, lane: u32) -> StoreResult<bool> {
+        let knows_some = self.state().index.has_due(lane, self.now().0);
+        self.prepare_with(!knows_some && self.has_news()).await
     }
 
     async fn prepare_with(self: &Arc<Self>, reads_news: bool) -> StoreResult<bool> {

@@ -19,6 +19,8 @@ use super::{
 const DRAINED_WITHIN: Duration = Duration::from_secs(10);
 /// So often in a row notes are read.
 const NOTE_READS: usize = 8;
+/// Fewer notes than this are all that there were: an engine answers at least so many of each shard.
+const NOTES_MIN: usize = 16;
 
 impl<E: ShardEngine> ShardWorker<E> {
     pub(super) async fn keep_beating(self: Arc<Self>) {
@@ -253,6 +255,11 @@ impl<E: ShardEngine> ShardWorker<E> {
             self.engine.learn_lanes(&lanes).await?;
             self.apply(&notes);
             self.engine.confirm(&shards, &notes).await?;
+            if notes.len() < NOTES_MIN {
+                // What came meanwhile is read before the next lease: where work arrives all the time, there is no end.
+                self.seen.store(count, Ordering::Release);
+                return Ok(());
+            }
         }
         Ok(())
     }

@@ -95,10 +95,10 @@ impl ShardLane {
         self.first().is_none() && self.missed.is_none()
     }
 
-    /// Whether so many are known to be due.
-    pub(super) fn has_due(&self, now: i64, count: usize) -> bool {
-        let known = self.places.iter().chain(&self.returned);
-        known.filter(|(due, _)| *due <= now).take(count).count() == count
+    /// Whether something is known to be due.
+    pub(super) fn has_due(&self, now: i64) -> bool {
+        let firsts = [self.places.first(), self.returned.first()];
+        firsts.into_iter().flatten().any(|(due, _)| *due <= now)
     }
 
     /// Takes what is due, in order.

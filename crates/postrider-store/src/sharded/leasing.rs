@@ -21,7 +21,7 @@ impl<E: ShardEngine> ShardWorker<E> {
         duration: Duration,
     ) -> StoreResult<Vec<LeasedDelivery>> {
         let mut leased = Vec::new();
-        if !self.prepare_to_lease(lane, max).await? {
+        if !self.prepare_to_lease(lane).await? {
             return Ok(leased);
         }
         while leased.len() < max {

@@ -45,6 +45,13 @@ pub(crate) struct LoadQuestion {
     is_quiet: bool,
 }
 
+impl LoadQuestion {
+    /// Whether no write was under way when it began: otherwise the answer cannot be exact.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.is_quiet
+    }
+}
+
 impl PendingLoad {
     fn known(&self) -> MutexGuard<'_, KnownLoad> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use futures_util::stream::{self, StreamExt as _};
 use postrider_core::ports::store::{SettleResult, Settlement, StoreError, StoreResult};
 use postrider_core::{Decision, Timestamp};
 
@@ -32,11 +33,18 @@ impl OpenSettlement {
     }
 }
 
-type SettleAnswers = Vec<StoreResult<SettleResult>>;
+/// Answers, each with its place.
+type SettleAnswers = Vec<(usize, StoreResult<SettleResult>)>;
+
+/// Shards whose settlements are written at the same time. Each write waits for a disk, and they share its answer.
+const SHARDS_AT_ONCE: usize = 16;
 
 impl<E: ShardEngine> ShardWorker<E> {
-    pub(super) async fn settle(&self, settlements: Vec<Settlement>) -> SettleAnswers {
-        let mut answers: SettleAnswers = vec![Ok(SettleResult::Fenced); settlements.len()];
+    pub(super) async fn settle(
+        &self,
+        settlements: Vec<Settlement>,
+    ) -> Vec<StoreResult<SettleResult>> {
+        let mut answers = vec![Ok(SettleResult::Fenced); settlements.len()];
         let mut first: HashMap<u64, usize> = HashMap::new();
         let mut repeats = Vec::new();
         let mut open = Vec::new();
@@ -52,15 +60,23 @@ impl<E: ShardEngine> ShardWorker<E> {
             }
             open.extend(self.open(index, settlement));
         }
-        let open = self.skip_written(open, &mut answers).await;
+        let mut given = SettleAnswers::new();
+        let open = self.skip_written(open, &mut given).await;
         let (plain, other): (Vec<_>, Vec<_>) = open.into_iter().partition(OpenSettlement::is_plain);
-        let mut left = Vec::new();
-        for together in self.writes(plain) {
-            left.extend(self.settle_together(together, &mut answers).await);
+        let together = self.writes(plain).into_iter().map(|open| self.settle_together(open));
+        let mut together = stream::iter(together).buffer_unordered(SHARDS_AT_ONCE);
+        let mut alone = other;
+        while let Some((left, some)) = together.next().await {
+            alone.extend(left);
+            given.extend(some);
         }
-        for settlement in left.into_iter().chain(other) {
-            self.settle_alone(settlement, &mut answers).await;
+        // What is known of an address is in one shard: there, one after the other.
+        let alone = by_shard(alone).into_values().map(|open| self.settle_in_turn(open));
+        let mut alone = stream::iter(alone).buffer_unordered(SHARDS_AT_ONCE);
+        while let Some(some) = alone.next().await {
+            given.extend(some);
         }
+        given.into_iter().for_each(|(index, answer)| answers[index] = answer);
         for (index, before) in repeats {
             answers[index] = answers[before].clone();
         }
@@ -111,41 +127,45 @@ impl<E: ShardEngine> ShardWorker<E> {
         if self.engine.writes_across_shards() {
             return vec![plain];
         }
-        let mut by_shard: BTreeMap<ShardId, Vec<_>> = BTreeMap::new();
-        for settlement in plain {
-            by_shard.entry(shard_of(settlement.id())).or_default().push(settlement);
-        }
-        by_shard.into_values().collect()
+        by_shard(plain).into_values().collect()
     }
 
     /// Answers those that have to be written one by one.
     async fn settle_together(
         &self,
         open: Vec<OpenSettlement>,
-        answers: &mut SettleAnswers,
-    ) -> Vec<OpenSettlement> {
+    ) -> (Vec<OpenSettlement>, SettleAnswers) {
+        let mut answers = SettleAnswers::new();
         if open.is_empty() {
-            return open;
+            return (open, answers);
         }
-        let Some(order) = self.order(&open) else { return open };
+        let Some(order) = self.order(&open) else { return (open, answers) };
         match self.engine.settle(&order).await {
             Ok(true) => {
                 for settlement in &open {
-                    self.close(settlement, plain_place(&settlement.item, order.now), answers);
+                    self.close(settlement, plain_place(&settlement.item, order.now), &mut answers);
                 }
                 self.pass_turns_on(&open).await;
-                Vec::new()
+                (Vec::new(), answers)
             }
             Ok(false) => {
                 self.state().index.keep_ended_batches(order.ended_batches);
-                open
+                (open, answers)
             }
             Err(error) => {
                 self.state().index.keep_ended_batches(order.ended_batches);
-                self.give_up(&open, Some(order.receipt), &error, answers);
-                Vec::new()
+                self.give_up(&open, Some(order.receipt), &error, &mut answers);
+                (Vec::new(), answers)
             }
         }
+    }
+
+    async fn settle_in_turn(&self, open: Vec<OpenSettlement>) -> SettleAnswers {
+        let mut answers = SettleAnswers::new();
+        for settlement in open {
+            self.settle_alone(settlement, &mut answers).await;
+        }
+        answers
     }
 
     /// `None` if a shard is not held any more.
@@ -192,7 +212,7 @@ impl<E: ShardEngine> ShardWorker<E> {
         let mut state = self.state();
         for settlement in open {
             state.index.undo_settling(settlement.id(), receipt.or(settlement.receipt));
-            answers[settlement.index] = Err(error.clone());
+            answers.push((settlement.index, Err(error.clone())));
         }
     }
 
@@ -209,13 +229,14 @@ impl<E: ShardEngine> ShardWorker<E> {
         if let SettledPlace::Waits { lane, due, .. } = place {
             state.index.add(lane, (due, id), settlement.item.row.expires, now);
         }
-        answers[settlement.index] = match place {
-            SettledPlace::Fenced => Ok(SettleResult::Fenced),
+        let answer = match place {
+            SettledPlace::Fenced => SettleResult::Fenced,
             _ => {
                 state.index.settled_before.add(settlement.token);
-                Ok(SettleResult::Done)
+                SettleResult::Done
             }
         };
+        answers.push((settlement.index, Ok(answer)));
     }
 
     /// If one of them was the suspect in flight, the next one is due.
@@ -232,6 +253,14 @@ impl<E: ShardEngine> ShardWorker<E> {
             self.state().index.pass_turn_on(now);
         }
     }
+}
+
+fn by_shard(open: Vec<OpenSettlement>) -> BTreeMap<ShardId, Vec<OpenSettlement>> {
+    let mut by_shard: BTreeMap<ShardId, Vec<_>> = BTreeMap::new();
+    for settlement in open {
+        by_shard.entry(shard_of(settlement.id())).or_default().push(settlement);
+    }
+    by_shard
 }
 
 /// Where a plain settlement leaves its delivery.

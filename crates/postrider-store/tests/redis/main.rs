@@ -7,6 +7,7 @@
 mod cluster;
 mod crashes;
 mod fixture;
+mod interrupted;
 #[path = "../lost_answers/mod.rs"]
 mod lost_answers;
 mod moving;

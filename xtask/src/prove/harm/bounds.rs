@@ -90,6 +90,8 @@ pub(super) struct ComparedRuns<'a> {
     pub(super) well_again: HealthyPart,
     pub(super) sick: HealthyPart,
     pub(super) length_ms: i64,
+    /// So much later may everything be, because the servers share a store.
+    pub(super) extra_ms: i64,
     /// How long before a time something last became sick.
     pub(super) since_onset: Box<dyn Fn(i64) -> i64 + 'a>,
 }
@@ -162,7 +164,7 @@ impl ComparedRuns<'_> {
 
     fn late(&self, (name, bound, of): WaitFigure) -> Option<String> {
         let (is, reference) = (of(&self.sick), self.worst(of));
-        let allowed = wider(bound.allowed(reference));
+        let allowed = wider(bound.allowed(reference)) + self.extra_ms;
         (is > allowed).then(|| format!("{name}: {}, {allowed} ms allowed", shown_wait(is)))
     }
 
@@ -170,7 +172,7 @@ impl ComparedRuns<'_> {
     fn behind(&self) -> Option<String> {
         let excess = |(n, is): (usize, &i64)| {
             let lag = is - self.worst(|part| part.accepted.get(n).copied().unwrap_or(NEVER));
-            let allowed = wider(lag_allowed_ms((self.since_onset)(*is)));
+            let allowed = wider(lag_allowed_ms((self.since_onset)(*is))) + self.extra_ms;
             (lag > allowed).then_some((lag - allowed, lag, *is))
         };
         let (_, lag, at) = self.sick.accepted.iter().enumerate().filter_map(excess).max()?;
@@ -243,6 +245,7 @@ mod tests {
             well_again: well(),
             sick: part(change),
             length_ms: LENGTH_MS,
+            extra_ms: 0,
             since_onset: Box::new(|at| at),
         }
     }
@@ -299,6 +302,17 @@ mod tests {
         runs.alone.late_p99_ms = 500;
         assert!(runs.void().is_some());
     }
+
+    #[test]
+    fn servers_that_share_a_store_may_be_so_much_later() {
+        let mut runs = compared(|_, fate| later(fate, 240));
+        runs.extra_ms = 200;
+        assert!(runs.broken().is_empty(), "{:?}", runs.broken());
+        let mut runs = compared(|_, fate| later(fate, 245));
+        runs.extra_ms = 200;
+        assert_eq!(names(&runs), ["p50"]);
+    }
+
     #[test]
     fn runs_that_were_late_in_health_may_have_been_disturbed() {
         let mut runs = compared(|_, fate| later(fate, 500));

@@ -7,6 +7,8 @@ use anyhow::{Context as _, Result, bail};
 use crate::shell;
 
 const SEEDS: u64 = 20;
+/// So many servers share an engine's store.
+const NODES: usize = 3;
 
 /// Which worlds or conditions run, and how.
 #[derive(Debug, Default)]
@@ -27,6 +29,10 @@ pub(super) struct HarmProofOptions {
     pub(super) as_built: bool,
     /// Never run two runs of a world at the same time.
     pub(super) one_by_one: bool,
+    /// The engine of a store that several servers share; each server has a folder without it.
+    pub(super) engine: Option<String>,
+    /// How many servers share it.
+    nodes: Option<usize>,
 }
 
 impl HarmProofOptions {
@@ -45,13 +51,44 @@ impl HarmProofOptions {
                 "--binary" => options.binary = Some(value()?.into()),
                 "--as-built" => options.as_built = true,
                 "--one-by-one" => options.one_by_one = true,
+                "--engine" => options.engine = Some((*value()?).to_owned()),
+                "--nodes" => options.nodes = Some(value()?.parse()?),
                 other => bail!(
                     "unknown option {other:?}; known: --seeds N, --from S, --seconds T, --only NAME, \
-                     --tls, --files N, --binary FILE, --as-built, --one-by-one"
+                     --tls, --files N, --binary FILE, --as-built, --one-by-one, --engine NAME, --nodes N"
                 ),
             }
         }
+        options.check()?;
         Ok(options)
+    }
+
+    fn check(&self) -> Result<()> {
+        if self.nodes == Some(0) {
+            bail!("--nodes must be at least 1");
+        }
+        if self.engine.is_none() && self.nodes.is_some_and(|nodes| nodes > 1) {
+            bail!("--nodes {} needs a store that they share: add --engine NAME", self.nodes());
+        }
+        if self.engine.is_some() && !self.only.is_empty() {
+            bail!("--engine is for worlds: leave out --only");
+        }
+        Ok(())
+    }
+
+    /// How many servers run.
+    pub(super) fn nodes(&self) -> usize {
+        self.nodes.unwrap_or(if self.engine.is_some() { NODES } else { 1 })
+    }
+
+    /// Sending begins so long after the start of the provider: servers that share a store have to share the work first.
+    pub(super) fn lead_ms(&self) -> u64 {
+        if self.engine.is_some() { 12_000 } else { 3_000 }
+    }
+
+    /// Servers that share a store hear of each other's work a little later.
+    pub(super) fn extra_ms(&self) -> i64 {
+        if self.engine.is_some() { 200 } else { 0 }
     }
 
     pub(super) fn seconds(&self, default: u64) -> u64 {
@@ -88,5 +125,16 @@ mod tests {
         assert_eq!((options.from, options.seeds, options.seconds(60)), (Some(7), 1, 5));
         assert!(options.tls && options.only == ["email"]);
         assert!(HarmProofOptions::parse(&["--sedes", "1"]).is_err());
+    }
+
+    #[test]
+    fn several_servers_need_a_store_that_they_share() {
+        let options = HarmProofOptions::parse(&["--engine", "redis"]).unwrap();
+        assert_eq!((options.nodes(), options.extra_ms()), (3, 200));
+        let alone = HarmProofOptions::parse(&[]).unwrap();
+        assert_eq!((alone.nodes(), alone.extra_ms()), (1, 0));
+        assert!(HarmProofOptions::parse(&["--nodes", "3"]).is_err());
+        assert!(HarmProofOptions::parse(&["--engine", "redis", "--nodes", "0"]).is_err());
+        assert!(HarmProofOptions::parse(&["--engine", "redis", "--only", "email"]).is_err());
     }
 }

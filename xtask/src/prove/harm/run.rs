@@ -29,6 +29,8 @@ pub(super) struct RunSetup<'a> {
     pub(super) options: &'a HarmProofOptions,
     /// The provider's faults, as TOML.
     pub(super) faults: String,
+    /// The URL of the store that the servers share.
+    pub(super) store: Option<String>,
     /// More of the server's configuration.
     pub(super) config: fn(ProviderPorts) -> String,
     /// How long the run goes on after the last message, unless all healthy ones arrived before.
@@ -62,13 +64,13 @@ pub(super) struct FinishedRun {
 impl<'a> RunSetup<'a> {
     pub(super) fn new(options: &'a HarmProofOptions, faults: String) -> Self {
         let (config, tail_s) = (|_| String::new(), 15);
-        Self { options, faults, config, tail_s, reads_attempts: false }
+        Self { options, faults, store: None, config, tail_s, reads_attempts: false }
     }
 
     pub(super) fn run(&self, messages: &[DueMessage]) -> Result<FinishedRun> {
         let fixture = {
             let _alone = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
-            HarmFixture::start(self.options, &self.faults, self.config)?
+            HarmFixture::start_on(self.options, self.store.as_deref(), &self.faults, self.config)?
         };
         let sent = send_all(&fixture, messages)?;
         let numbers: HashMap<&str, usize> =
@@ -86,7 +88,7 @@ impl<'a> RunSetup<'a> {
             }
             std::thread::sleep(SETTLE * 2);
         }
-        let mut server = TestConnection::open(fixture.server)?;
+        let mut server = TestConnection::open(fixture.server())?;
         if self.reads_attempts {
             std::thread::sleep(SETTLE);
             read_server(&mut server, &numbers, &mut fates)?;

@@ -5,8 +5,6 @@ use std::fmt;
 use postrider_testkit::random::SimRng;
 use postrider_testkit::sick_level::{MessageEnds, SickLevel};
 
-use super::fixture::LEAD_MS;
-
 /// One cause of trouble.
 #[derive(Debug, Clone)]
 pub(super) struct SickCause {
@@ -68,13 +66,14 @@ impl SickCause {
         self.place.covers(ends)
     }
 
-    /// The rule of the provider's fault profile for receivers whose name has this in it.
-    pub(super) fn rule(&self, name: &str) -> Option<String> {
+    /// The rule of the provider's fault profile for receivers whose name has this in it. Sending begins so long after
+    /// the provider.
+    pub(super) fn rule(&self, name: &str, lead_ms: u64) -> Option<String> {
         let Trouble::Fault(fault) = &self.trouble else { return None };
         let window = match self.when {
             TroubleTime::Always => String::new(),
-            TroubleTime::From(from) => window(u32::MAX.into(), u32::MAX.into(), from),
-            TroubleTime::Wave { period, on } => window(period, on, 0),
+            TroubleTime::From(from) => window(u32::MAX.into(), u32::MAX.into(), from + lead_ms),
+            TroubleTime::Wave { period, on } => window(period, on, lead_ms),
         };
         let chance = self.chance;
         Some(format!(
@@ -94,7 +93,6 @@ impl SickCause {
 }
 
 fn window(every: u64, lasting: u64, after: u64) -> String {
-    let after = after + LEAD_MS;
     format!("window = {{ every_ms = {every}, for_ms = {lasting}, after_ms = {after} }}\n")
 }
 
@@ -147,6 +145,6 @@ mod tests {
         );
         let onset = cause(TroubleTime::From(500));
         assert_eq!([499, 700].map(|at| onset.since_onset(at)), [None, Some(200)]);
-        assert!(onset.rule("p0.").is_some_and(|rule| rule.contains("after_ms = 3500")));
+        assert!(onset.rule("p0.", 3_000).is_some_and(|rule| rule.contains("after_ms = 3500")));
     }
 }

@@ -1,6 +1,7 @@
 //! Planned messages, and how they are handed in: each at its time, whether or not the earlier ones were answered.
 
 use std::fmt::Write as _;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -94,8 +95,8 @@ pub(super) fn send_all(fixture: &HarmFixture, messages: &[DueMessage]) -> Result
         })
         .collect();
     let next = AtomicUsize::new(0);
-    let work = || -> Result<Vec<(usize, Vec<String>, i64)>> {
-        let mut connection = TestConnection::open(fixture.server)?;
+    let work = |server: SocketAddr| -> Result<Vec<(usize, Vec<String>, i64)>> {
+        let mut connection = TestConnection::open(server)?;
         let mut done = Vec::new();
         while let Some((first, batch)) = batches.get(next.fetch_add(1, Ordering::Relaxed)) {
             let due = fixture.begin_ms + batch[0].due_ms;
@@ -107,7 +108,13 @@ pub(super) fn send_all(fixture: &HarmFixture, messages: &[DueMessage]) -> Result
     };
     let mut sent = SentMessages { ids: vec![String::new(); messages.len()], late_ms: vec![] };
     std::thread::scope(|scope| {
-        let senders: Vec<_> = (0..SENDERS).map(|_| scope.spawn(work)).collect();
+        let senders: Vec<_> = fixture
+            .servers
+            .iter()
+            .cycle()
+            .take(SENDERS)
+            .map(|server| scope.spawn(|| work(*server)))
+            .collect();
         for sender in senders {
             let Ok(done) = sender.join() else { bail!("a sender gave up") };
             for (first, ids, late) in done? {

@@ -121,12 +121,14 @@ impl HarmWorld {
         draw(self.seed, "origin", origin.into()).index(LATENCIES_MS.len())
     }
 
-    /// The provider's fault profile in a run.
-    pub(super) fn faults(&self, kind: RealRunKind) -> String {
+    /// The provider's fault profile in a run, in which sending begins so long after the provider.
+    pub(super) fn faults(&self, kind: RealRunKind, lead_ms: u64) -> String {
         let mut text = String::new();
         if kind == RealRunKind::SomeSick {
             let rules = self.causes.iter().enumerate();
-            rules.filter_map(|(n, cause)| cause.rule(&format!(".p{n}."))).for_each(|r| text += &r);
+            rules
+                .filter_map(|(n, cause)| cause.rule(&format!(".p{n}."), lead_ms))
+                .for_each(|r| text += &r);
         }
         for (n, ms) in LATENCIES_MS.iter().enumerate().skip(1) {
             let _ = write!(text, "[[rule]]\nfault = \"slow:{ms}\"\nname = \"l{n}.p\"\n");

@@ -1,10 +1,13 @@
 //! Fresh worlds, one after the other, each in four runs, and the table of them. The four runs go at the same time,
 //! each with a server and a provider of its own; where the machine has no time for that, one after the other.
 
+use std::cell::Cell;
 use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 
+use super::super::nodes::engine::{self, EngineFixture, EngineTimes};
 use super::bounds::{ComparedRuns, HealthyPart};
 use super::fixture::now_ms;
 use super::options::HarmProofOptions;
@@ -26,8 +29,12 @@ pub(super) fn run(options: &HarmProofOptions) -> Result<()> {
     let from = options.from.unwrap_or_else(|| now_ms() % 1_000_000_000);
     let seconds = options.seconds(SECONDS);
     shell::heading(&format!(
-        "{} worlds of {seconds} s; again with --from {from} --seeds {} --seconds {seconds}",
-        options.seeds, options.seeds
+        "{} worlds of {seconds} s{}; again with --from {from} --seeds {} --seconds {seconds}",
+        options.seeds,
+        options.engine.as_ref().map_or(String::new(), |engine| {
+            format!(", {} servers over {engine}", options.nodes())
+        }),
+        options.seeds
     ));
     println!("p50/p99 of the healthy part: alone | all well | all well again | some sick");
     let (mut broken, mut void) = (Vec::new(), 0);
@@ -59,33 +66,64 @@ pub(super) fn run(options: &HarmProofOptions) -> Result<()> {
 fn compare<'a>(options: &HarmProofOptions, world: &'a HarmWorld) -> Result<ComparedRuns<'a>> {
     use RealRunKind::{AllWell, HealthyAlone, SomeSick};
     let kinds = [HealthyAlone, AllWell, AllWell, SomeSick];
+    let stores = WorldStores::start(options)?;
     if !options.one_by_one {
         let runs = thread::scope(|scope| {
-            let runs = kinds.map(|kind| scope.spawn(move || run_one(options, world, kind)));
+            let runs = kinds.map(|kind| {
+                let store = stores.fresh();
+                scope.spawn(move || run_one(options, world, kind, store))
+            });
             runs.map(|run| run.join().ok().context("a run gave up").and_then(|run| run))
         });
-        let runs = together(world, runs)?;
+        let runs = together(options, world, runs)?;
         match runs.disturbed().or_else(|| runs.void()) {
             None => return Ok(runs),
             Some(why) => eprintln!("   {why}: once more, one after the other"),
         }
     }
-    together(world, kinds.map(|kind| run_one(options, world, kind)))
+    together(options, world, kinds.map(|kind| run_one(options, world, kind, stores.fresh())))
+}
+
+/// An engine's server with a store for each run of a world; nothing if each server has a folder.
+struct WorldStores {
+    engine: Option<Box<dyn EngineFixture>>,
+    given: Cell<usize>,
+}
+
+impl WorldStores {
+    fn start(options: &HarmProofOptions) -> Result<Self> {
+        let start = |name: &String| engine::start(name, &EngineTimes { snapshot: Duration::ZERO });
+        let engine = options.engine.as_ref().map(start).transpose()?;
+        Ok(Self { engine, given: Cell::new(0) })
+    }
+
+    /// The URL of a store that nobody used before.
+    fn fresh(&self) -> Option<String> {
+        self.given.set(self.given.get() + 1);
+        let engine = self.engine.as_ref()?;
+        Some(engine.store_url_of(&format!("harm{}", self.given.get())))
+    }
 }
 
 fn run_one(
     options: &HarmProofOptions,
     world: &HarmWorld,
     kind: RealRunKind,
+    store: Option<String>,
 ) -> Result<HealthyPart> {
     let messages = world.messages(kind);
-    let setup = RunSetup { reads_attempts: true, ..RunSetup::new(options, world.faults(kind)) };
+    let faults = world.faults(kind, options.lead_ms());
+    let setup = RunSetup { reads_attempts: true, store, ..RunSetup::new(options, faults) };
     let finished = setup.run(&messages)?;
     eprintln!("   {kind:?}: handed in {} late at p99", shown_wait(finished.late_p99_ms));
     Ok(HealthyPart::new(&messages, &finished))
 }
 
-fn together(world: &HarmWorld, runs: [Result<HealthyPart>; 4]) -> Result<ComparedRuns<'_>> {
+fn together<'a>(
+    options: &HarmProofOptions,
+    world: &'a HarmWorld,
+    runs: [Result<HealthyPart>; 4],
+) -> Result<ComparedRuns<'a>> {
     let [alone, well, well_again, sick] = runs;
     Ok(ComparedRuns {
         alone: alone?,
@@ -93,6 +131,7 @@ fn together(world: &HarmWorld, runs: [Result<HealthyPart>; 4]) -> Result<Compare
         well_again: well_again?,
         sick: sick?,
         length_ms: world.length_ms(),
+        extra_ms: options.extra_ms(),
         since_onset: Box::new(|at| world.since_onset(at)),
     })
 }

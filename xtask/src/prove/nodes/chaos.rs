@@ -243,7 +243,8 @@ fn chaos(
     let sent_so_far = sender.accepted();
     let log = sender.finish()?;
     let end = Instant::now();
-    eprintln!("{sent_so_far} were accepted when the fault was over");
+    let lasted = over_at - fault_at;
+    eprintln!("{sent_so_far} were accepted when the fault was over, after {lasted:.1?}");
     let drained = await_drained(cluster, &log)?;
     let from = began + WARM_UP.min(all.mul_f64(BEFORE / 2.0));
     // No more than what is handed in: what had waited at the beginning is no rate.

@@ -9,10 +9,18 @@ use postrider_testkit::stall_proxy::StallProxy;
 use super::postgres::PostgresFixture;
 use super::redis::{RedisClusterFixture, RedisFixture};
 
+/// The name of the store of the proofs that need only one.
+pub(super) const STORE: &str = "nodes";
+
 /// A server of an engine that ends with the proof.
-pub(super) trait EngineFixture {
-    /// Where its store is.
-    fn store_url(&self) -> String;
+pub(in crate::prove) trait EngineFixture {
+    /// Where a store of this name is. Each name is a store of its own.
+    fn store_url_of(&self, name: &str) -> String;
+
+    /// Where the store is whose sizes are looked at.
+    fn store_url(&self) -> String {
+        self.store_url_of(STORE)
+    }
 
     /// The same over a network that can be cut.
     fn store_behind_proxy(&self) -> Result<(String, Vec<StallProxy>)>;
@@ -32,15 +40,15 @@ pub(super) trait EngineFixture {
 
 /// Something that an engine has so much of: bytes of memory or tables, dead rows, keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct EngineSize {
-    pub(super) what: String,
-    pub(super) size: u64,
-    pub(super) growth: SizeGrowth,
+pub(in crate::prove) struct EngineSize {
+    pub(in crate::prove) what: String,
+    pub(in crate::prove) size: u64,
+    pub(in crate::prove) growth: SizeGrowth,
 }
 
 /// How a size may change while as much is delivered as is accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum SizeGrowth {
+pub(in crate::prove) enum SizeGrowth {
     /// It stays, give or take so much.
     Flat { slack: u64 },
     /// It has the history, too, and grows by at most so much for each delivery, always by the same.
@@ -48,23 +56,23 @@ pub(super) enum SizeGrowth {
 }
 
 /// Something that happens to an engine's server while nodes work with it.
-pub(super) struct EngineFault {
-    pub(super) name: &'static str,
-    pub(super) promise: &'static str,
+pub(in crate::prove) struct EngineFault {
+    pub(in crate::prove) name: &'static str,
+    pub(in crate::prove) promise: &'static str,
     /// The time between two of them; `None` if it happens once.
-    pub(super) every: Option<Duration>,
+    pub(in crate::prove) every: Option<Duration>,
     /// Whether calls that were under way may be repeated by it.
-    pub(super) may_repeat: bool,
+    pub(in crate::prove) may_repeat: bool,
     /// How long it lasts at least, for those that last.
-    pub(super) lasts: Duration,
-    pub(super) act: Box<dyn Fn() -> Result<()>>,
+    pub(in crate::prove) lasts: Duration,
+    pub(in crate::prove) act: Box<dyn Fn() -> Result<()>>,
 }
 
 type StartEngine = fn(&EngineTimes) -> Result<Box<dyn EngineFixture>>;
 
 /// Durations that a proof was asked for.
-pub(super) struct EngineTimes {
-    pub(super) snapshot: Duration,
+pub(in crate::prove) struct EngineTimes {
+    pub(in crate::prove) snapshot: Duration,
 }
 
 struct EngineEntry {
@@ -94,11 +102,11 @@ fn entry(name: &str) -> Result<&'static EngineEntry> {
     found.with_context(|| format!("no engine {name:?}; known: {}", known.join(", ")))
 }
 
-pub(super) fn start(name: &str, times: &EngineTimes) -> Result<Box<dyn EngineFixture>> {
+pub(in crate::prove) fn start(name: &str, times: &EngineTimes) -> Result<Box<dyn EngineFixture>> {
     (entry(name)?.start)(times)
 }
 
 /// The names of an engine's faults. Starts nothing.
-pub(super) fn fault_names(name: &str) -> Result<&'static [&'static str]> {
+pub(in crate::prove) fn fault_names(name: &str) -> Result<&'static [&'static str]> {
     Ok(entry(name)?.faults)
 }

@@ -5,7 +5,7 @@
 pub(super) mod benchmark;
 mod chaos;
 mod cluster;
-mod engine;
+pub(super) mod engine;
 mod options;
 mod postgres;
 mod process_cpu;

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use postrider_testkit::postgres::PostgresServer;
 use postrider_testkit::stall_proxy::StallProxy;
 
-use super::engine::{EngineFault, EngineFixture, EngineSize, EngineTimes, SizeGrowth};
+use super::engine::{EngineFault, EngineFixture, EngineSize, EngineTimes, STORE, SizeGrowth};
 use super::process_cpu::cpu_of_group;
 
 pub(super) struct PostgresFixture {
@@ -40,8 +40,8 @@ impl PostgresFixture {
         Ok(Box::new(Self { server: Rc::new(server), snapshot: times.snapshot }))
     }
 
-    fn url(port: u16) -> String {
-        format!("postgres://postgres@127.0.0.1:{port}/postgres?sslmode=disable&schema=nodes")
+    fn url(port: u16, schema: &str) -> String {
+        format!("postgres://postgres@127.0.0.1:{port}/postgres?sslmode=disable&schema={schema}")
     }
 
     /// A fault that acts on the server.
@@ -61,13 +61,13 @@ fn about(name: &'static str, promise: &'static str, every: Option<Duration>) -> 
 }
 
 impl EngineFixture for PostgresFixture {
-    fn store_url(&self) -> String {
-        Self::url(self.server.port)
+    fn store_url_of(&self, name: &str) -> String {
+        Self::url(self.server.port, name)
     }
 
     fn store_behind_proxy(&self) -> Result<(String, Vec<StallProxy>)> {
         let proxy = StallProxy::start(([127, 0, 0, 1], self.server.port).into())?;
-        Ok((Self::url(proxy.address.port()), vec![proxy]))
+        Ok((Self::url(proxy.address.port(), STORE), vec![proxy]))
     }
 
     fn faults(&self) -> Vec<EngineFault> {

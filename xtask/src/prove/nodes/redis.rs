@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, ensure};
 use postrider_testkit::redis::{RedisClusterServers, RedisServer};
 use postrider_testkit::stall_proxy::StallProxy;
 
-use super::engine::{EngineFault, EngineFixture, EngineSize, EngineTimes, SizeGrowth};
+use super::engine::{EngineFault, EngineFixture, EngineSize, EngineTimes, STORE, SizeGrowth};
 use super::process_cpu::cpu_of_group;
 
 const BEFORE_RESTART: Duration = Duration::from_secs(10);
@@ -21,7 +21,6 @@ const SLOTS_MOVED: &str = "1000";
 const MEMORY_PER_DELIVERY: u64 = 800;
 /// Each shard has some keys per minute: rows, receipts.
 const KEYS_SLACK: u64 = 20_000;
-const PREFIX: &str = "prefix=nodes";
 
 /// One server, whose append-only file is written to disk before each answer.
 pub(super) struct RedisFixture {
@@ -91,13 +90,13 @@ impl RedisFixture {
 }
 
 impl EngineFixture for RedisFixture {
-    fn store_url(&self) -> String {
-        self.server.url(PREFIX)
+    fn store_url_of(&self, name: &str) -> String {
+        self.server.url(&format!("prefix={name}"))
     }
 
     fn store_behind_proxy(&self) -> Result<(String, Vec<StallProxy>)> {
         let proxy = StallProxy::start(([127, 0, 0, 1], self.server.port).into())?;
-        let url = format!("redis://127.0.0.1:{}/0?{PREFIX}", proxy.address.port());
+        let url = format!("redis://127.0.0.1:{}/0?prefix={STORE}", proxy.address.port());
         Ok((url, vec![proxy]))
     }
 
@@ -154,14 +153,14 @@ impl RedisClusterFixture {
         Ok(Box::new(Self { servers: Rc::new(RedisClusterServers::start()?) }))
     }
 
-    fn parameters() -> String {
-        format!("{PREFIX}&replicas=1")
+    fn parameters(name: &str) -> String {
+        format!("prefix={name}&replicas=1")
     }
 }
 
 impl EngineFixture for RedisClusterFixture {
-    fn store_url(&self) -> String {
-        self.servers.url(&Self::parameters())
+    fn store_url_of(&self, name: &str) -> String {
+        self.servers.url(&Self::parameters(name))
     }
 
     fn store_behind_proxy(&self) -> Result<(String, Vec<StallProxy>)> {
@@ -169,7 +168,7 @@ impl EngineFixture for RedisClusterFixture {
         let ports: Vec<_> = self.servers.servers.iter().map(|server| server.port).collect();
         let proxies = StallProxy::start_cluster(&ports)?;
         let hosts: Vec<_> = proxies.iter().take(3).map(|proxy| proxy.address.to_string()).collect();
-        Ok((format!("redis+cluster://{}?{}", hosts.join(","), Self::parameters()), proxies))
+        Ok((format!("redis+cluster://{}?{}", hosts.join(","), Self::parameters(STORE)), proxies))
     }
 
     fn faults(&self) -> Vec<EngineFault> {

@@ -108,6 +108,7 @@ fn insist(server: SocketAddr, body: &str) -> Result<Vec<String>> {
             return answer.body.lines().map(delivery_of).collect();
         }
         let said = answer.map_or_else(|error| error.to_string(), |answer| answer.body);
+        let said = said.lines().next().unwrap_or_default();
         ensure!(Instant::now() < deadline, "nothing was accepted for two minutes: {said}");
         std::thread::sleep(Duration::from_millis(50));
     }

@@ -241,9 +241,9 @@ impl ShardIndex {
         due.map(|(due, lane)| (*lane, *due)).collect()
     }
 
-    /// Whether so many deliveries of the lane are known to be due.
-    pub(in crate::sharded) fn has_due(&self, lane: u32, now: i64, count: usize) -> bool {
-        self.lanes.get(&lane).is_some_and(|known| known.has_due(now, count))
+    /// Whether some delivery of the lane is known to be due.
+    pub(in crate::sharded) fn has_due(&self, lane: u32, now: i64) -> bool {
+        self.lanes.get(&lane).is_some_and(|known| known.has_due(now))
     }
 
     /// Lanes of which only the engine knows whether something is due.

@@ -155,7 +155,7 @@ fn await_count(now: impl Fn() -> Result<u64>, count: u64) -> Result<()> {
 
 /// The present value of a metric without more labels than those in its name.
 fn metric(fixture: &HarmFixture, name: &str) -> Result<u64> {
-    let text = TestConnection::open(fixture.server)?.call_ok("GET", "/metrics", None, "")?;
+    let text = TestConnection::open(fixture.server())?.call_ok("GET", "/metrics", None, "")?;
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     Ok(line.and_then(|value| value.trim().parse::<f64>().ok()).unwrap_or(0.0) as u64)
 }

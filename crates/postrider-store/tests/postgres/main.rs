@@ -4,8 +4,11 @@
 #![cfg(feature = "postgres")]
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+#[path = "../cut_proxy/mod.rs"]
 mod cut_proxy;
+#[path = "../pinned/mod.rs"]
 mod pinned;
+mod reading;
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,0 +1,46 @@
+//! How much is read of a queue in which much waits.
+
+use postrider_core::ports::store::*;
+use postrider_store::PostgresStore;
+use postrider_store::conformance::message;
+
+use crate::{LEASE, SERVER, clock, done, options, schema, until};
+
+const PENDING: usize = 12_000;
+const AT_ONCE: usize = 256;
+
+/// All have the same due time, as those of a campaign.
+#[tokio::test]
+async fn what_waits_in_a_lane_is_read_once_however_much_it_is() {
+    let schema = schema();
+    let store = PostgresStore::open_on(options(&SERVER, &schema), clock()).await.unwrap();
+    for _ in 0..PENDING / 500 {
+        let new = vec![message("acme", 1); 500];
+        store.accept(new).await.into_iter().for_each(|answer| drop(answer.unwrap()));
+    }
+    let worker = store.consumer("a").await.unwrap();
+    let (mut sent, mut last) = (0, 0);
+    while sent < PENDING {
+        let lane = worker.ready_lanes(10).await.unwrap().remove(0);
+        let leased = worker.lease(lane.id, AT_ONCE, LEASE).await.unwrap();
+        assert!(!leased.is_empty(), "{sent} of {PENDING}");
+        for each in &leased {
+            assert!(each.delivery.0 > last, "in the order of their acceptance");
+            last = each.delivery.0;
+        }
+        for answer in worker.settle(leased.iter().map(done).collect()).await {
+            assert_eq!(answer.unwrap(), SettleResult::Done);
+        }
+        sent += leased.len();
+    }
+    // The server counts a moment later.
+    let read = || -> usize {
+        let sql = format!(
+            "SELECT idx_tup_read FROM pg_stat_user_indexes WHERE schemaname = '{schema}' AND indexrelname = 'queue_due'"
+        );
+        SERVER.sql(&sql).unwrap().parse().unwrap()
+    };
+    until("the server counts", async || read() >= PENDING / 4).await;
+    tokio::time::sleep(std::time::Duration::from_millis(1_500)).await;
+    assert!(read() <= 2 * PENDING, "{} rows were read for {PENDING} deliveries", read());
+}
