@@ -16,6 +16,7 @@ mod demo;
 mod fakes;
 mod fault;
 mod http_client;
+mod inbox;
 mod launcher;
 mod limit;
 mod listener;
@@ -54,6 +55,8 @@ pub use sample::{ProviderTtlField, SampleReceiver, ShownId};
 
 use fakes::FAKES;
 use fakes::email::smtp;
+use inbox::Inbox;
+use inbox::next_answers::NextAnswers;
 use limit::SandboxLimits;
 use listener::accept_loop;
 use received::ReceivedRequests;
@@ -125,7 +128,12 @@ impl Sandbox {
     }
 
     pub fn http_origin(&self) -> &str {
-        self.state.origins.get().map_or("", |(_, http)| http)
+        self.state.http_origin()
+    }
+
+    /// The page that shows what was received.
+    pub fn inbox_url(&self) -> String {
+        format!("{}/inbox", self.http_origin())
     }
 
     /// The same as `PUT /sandbox/<kind>/<name>`.
@@ -140,6 +148,7 @@ impl Sandbox {
 
     /// Stops accepting connections and ends the open ones.
     pub async fn shutdown(self) {
+        self.state.inbox.close();
         drop(self.stop);
         for task in self.accepting {
             let _ = task.await;
@@ -160,6 +169,9 @@ fn make_state(config: &SandboxConfig, ca_pem: &str) -> anyhow::Result<SandboxSta
         fakes,
         receivers: Arc::clone(&receivers),
         received: Arc::new(ReceivedRequests::new(receivers)),
+        inbox: Inbox::new(config.inbox_max),
+        next_answers: NextAnswers::default(),
+        samples: OnceLock::new(),
         limits: SandboxLimits::new(config.rate_per_s, config.concurrency_max, config.pace_per_s),
         profile: RwLock::new(Arc::new(config.profile.clone())),
         ca_pem: ca_pem.to_owned(),
