@@ -1,5 +1,5 @@
-//! Fake providers that check what the real ones check, and fail on request; and the demo and the benchmark, which
-//! run against them.
+//! Fake providers that check what the real ones check, and fail on request; and the demo, the benchmark and the
+//! server for developers, which run against them.
 //!
 //! Every fake answers over real sockets. Requests are counted by correlation id, so that a test can count lost and
 //! repeated messages. The sandbox delivers nothing.
@@ -13,6 +13,7 @@ mod correlation;
 mod counts;
 mod cuttable_stream;
 mod demo;
+mod dev;
 mod fakes;
 mod fault;
 mod http_client;
@@ -20,6 +21,7 @@ mod inbox;
 mod launcher;
 mod limit;
 mod listener;
+mod private_folder;
 mod profile;
 mod received;
 mod receiver;
@@ -41,6 +43,7 @@ pub use args::{SandboxArgs, SandboxConfig, run as run_sandbox};
 pub use bench::{BenchArgs, run as run_bench};
 pub use control::ReceiverRequest;
 pub use demo::{DemoArgs, run as run_demo};
+pub use dev::{DevArgs, run as run_dev};
 pub use fakes::FakeKind;
 pub use fakes::apns::certificate::{CertificateEnvironment, CertificateRequest};
 pub use fakes::email::smtp::FakeSmtpStage;
@@ -129,6 +132,11 @@ impl Sandbox {
 
     pub fn http_origin(&self) -> &str {
         self.state.http_origin()
+    }
+
+    /// What the page of an empty inbox proposes to send.
+    pub(crate) fn show_samples(&self, samples: serde_json::Value) {
+        let _ = self.state.samples.set(samples);
     }
 
     /// The page that shows what was received.
