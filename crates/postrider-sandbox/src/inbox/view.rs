@@ -180,8 +180,9 @@ impl InboxView {
         let request = shown.request;
         let body = String::from_utf8_lossy(&request.body);
         let title = serde_json::from_slice::<Value>(&request.body).ok().and_then(|body| {
-            let title = ["title", "type", "event"].iter().find_map(|name| body[*name].as_str());
-            title.or_else(|| body["content"]["title"].as_str()).map(str::to_owned)
+            let content = [&body["content"]["title"], &body["content"]["body"]].into_iter();
+            let own = ["title", "event", "type"].into_iter().map(|name| &body[name]);
+            content.chain(own).find_map(Value::as_str).map(str::to_owned)
         });
         let title = title.unwrap_or_else(|| format!("{} {}", request.method, request.uri));
         let curl = curl(request, shown.state.http_origin());

@@ -17,7 +17,15 @@ fn slack(message: &Value) -> Vec<InboxCardPart> {
     let mut parts = Vec::new();
     // With blocks, the text is only for notifications.
     if message["blocks"].as_array().is_none_or(Vec::is_empty) {
-        push_text(&mut parts, &slack_text(&text_of(&message["text"])));
+        let text = slack_text(&text_of(&message["text"]));
+        let (first, rest) = text.split_once('\n').unwrap_or((&text, ""));
+        match first.strip_prefix('*').and_then(|bold| bold.strip_suffix('*')) {
+            Some(bold) => {
+                push_heading(&mut parts, bold);
+                push_text(&mut parts, rest);
+            }
+            None => push_text(&mut parts, &text),
+        }
     }
     let attachments = list(&message["attachments"]);
     let nested = attachments.iter().flat_map(|attachment| list(&attachment["blocks"]));
@@ -151,7 +159,10 @@ mod tests {
         let text = json!({"text": "*Hi*\n1 &lt; 2\n<https://a.example|more>"});
         assert_eq!(
             json!(slack(&text)),
-            json!([{"part": "text", "value": "*Hi*\n1 < 2\nmore (https://a.example)"}])
+            json!([
+                {"part": "heading", "value": "Hi"},
+                {"part": "text", "value": "1 < 2\nmore (https://a.example)"},
+            ])
         );
         let blocks = json!({"text": "x", "blocks": [
             {"type": "header", "text": {"text": "Order 91"}},

@@ -69,13 +69,18 @@ async function refresh() {
 }
 
 async function refreshDetail() {
-  if (!chosen) { at("detail").hidden = true; return; }
+  showDetail(Boolean(chosen));
+  if (!chosen) return;
   const message = await call(`/sandbox/inbox/${chosen}`);
   if (!message) { close(); return; }
   if (message.version === chosenVersion) return;
   chosenVersion = message.version;
   drawDetail(message, close, copy);
-  at("detail").hidden = false;
+}
+
+function showDetail(isShown) {
+  at("detail").hidden = !isShown;
+  at("main").classList.toggle("alone", !isShown);
 }
 
 function choose(next) { kind = next; limit = STEP; writeAddress(); refresh(); }
@@ -86,7 +91,7 @@ async function open(number) {
   await refresh();
   at("detail").focus({ preventScroll: false });
 }
-function close() { chosen = null; chosenVersion = null; at("detail").hidden = true; writeAddress(); refresh(); }
+function close() { chosen = null; chosenVersion = null; showDetail(false); writeAddress(); refresh(); }
 async function order(of, script) {
   try { await call(`/sandbox/next/${of}`, "PUT", { script }); } catch (error) { notice(error.message); }
   refresh();

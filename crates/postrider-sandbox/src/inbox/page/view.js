@@ -120,7 +120,7 @@ const FORMS = {
     if (view.text != null) parts.push(["Text", make("pre", { tabindex: "0" }, view.text)]);
     parts.push(["Headers", facts(view.headers)]);
     const attached = view.attachments.map((file) => `${file.name} (${file.kind}, ${file.bytes} bytes)`).join(", ");
-    return [facts([["From", view.from], ["To", view.to], ["Attachments", attached]]),
+    return [facts([["From", view.from], ["Attachments", attached]]),
       ...view.dkim.map((result) => check("DKIM", result)), ...tabs(parts)];
   },
   text(message, view) {
@@ -163,9 +163,11 @@ export function drawDetail(message, close, copy) {
   const source = request && make("details", null, make("summary", null, `Request: ${request.method} ${request.uri}, ${request.bytes} bytes`),
     facts(request.headers), make("pre", { tabindex: "0" }, request.body ?? request.body_base64 ?? ""),
     make("p", null, make("a", { href: `/sandbox/inbox/${message.number}/raw` }, "Save the body")));
-  at("detail").replaceChildren(
+  const parts = [
     make("div", { class: "bar-top" }, make("h2", { id: "detail-title" }, message.title), make("button", { type: "button", "aria-label": "Close the message", onclick: close }, "Close")),
     facts([["Channel", message.channel], ["To", message.to], ["Arrived", make("time", { datetime: message.at, title: message.at }, full(message.at))], ["Id", message.id]]),
     message.rejected ? check("Checks", { verdict: "fail", detail: message.rejected }) : null,
-    tries(message), ...drawn.filter(Boolean), source || "");
+    tries(message), ...drawn, source,
+  ];
+  at("detail").replaceChildren(...parts.filter(Boolean));
 }
