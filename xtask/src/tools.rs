@@ -41,6 +41,7 @@ pub(crate) const FOR_TESTS: &[Tool] = &[
         package: "npm",
         purpose: "tests our fakes with independent APNs and Web Push clients on node",
     },
+    Tool { program: "chromium", package: "chromium", purpose: "tests our pages in a real browser" },
 ];
 
 /// Components of the Rust toolchain, by program.

@@ -15,7 +15,10 @@ use super::{FaultProfile, Sandbox, start};
 Examples:
   postrider sandbox --faults storm --ca-out ca.pem
   curl --cacert ca.pem -X POST 'https://127.0.0.1:9443/sandbox/subscriptions?count=3'
-  curl http://127.0.0.1:9080/sandbox/received")]
+  curl http://127.0.0.1:9080/sandbox/received
+  open http://127.0.0.1:9080/inbox, which shows what arrives
+
+`postrider dev` runs a server beside it.")]
 pub struct SandboxArgs {
     #[command(flatten)]
     config: SandboxConfig,
@@ -76,6 +79,9 @@ pub struct SandboxConfig {
     /// Streams allowed on one HTTP/2 connection
     #[arg(long = "streams", value_name = "N", default_value_t = 200)]
     pub streams_max: u32,
+    /// Messages that the inbox keeps per kind of receiver; 0 for none
+    #[arg(long = "inbox", value_name = "N", default_value_t = 200)]
+    pub inbox_max: usize,
     /// Set the providers' clock so many seconds ahead of this machine's (negative: behind)
     #[arg(long, value_name = "SECONDS", default_value_t = 0, allow_negative_numbers = true)]
     pub clock_offset_s: i64,
@@ -100,6 +106,7 @@ impl Default for SandboxConfig {
             pace_per_s: None,
             concurrency_max: None,
             streams_max: 200,
+            inbox_max: 200,
             clock_offset_s: 0,
         }
     }
@@ -135,11 +142,12 @@ pub async fn run(args: SandboxArgs) -> anyhow::Result<()> {
         println!("{}", ready_json(&sandbox, ca_out));
     } else {
         println!(
-            "sandbox ready: {} and {}, mail at {} and {} (faults {faults}, seed {seed})",
+            "sandbox ready: {} and {}, mail at {} and {} (faults {faults}, seed {seed})\ninbox: {}",
             sandbox.https_origin(),
             sandbox.http_origin(),
             sandbox.smtp,
             sandbox.smtps,
+            sandbox.inbox_url(),
         );
     }
     crate::stop::stop_signal().await?;
@@ -154,6 +162,7 @@ fn ready_json(sandbox: &Sandbox, ca_out: Option<PathBuf>) -> serde_json::Value {
         "http": sandbox.http_origin(),
         "smtp": sandbox.smtp.to_string(),
         "smtps": sandbox.smtps.to_string(),
+        "inbox": sandbox.inbox_url(),
         "ca_file": ca_out,
         "pid": std::process::id(),
     })

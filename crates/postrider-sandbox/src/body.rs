@@ -22,6 +22,14 @@ pub(super) fn in_pieces(pieces: impl Iterator<Item = Bytes> + Send + 'static) ->
     Either::Right(StreamBody::new(futures_util::stream::iter(frames)).boxed_unsync())
 }
 
+/// A body whose pieces come when there is something to say.
+pub(super) fn streamed(
+    pieces: impl futures_util::Stream<Item = Bytes> + Send + 'static,
+) -> FakeBody {
+    let frames = futures_util::StreamExt::map(pieces, |piece| Ok(Frame::data(piece)));
+    Either::Right(StreamBody::new(frames).boxed_unsync())
+}
+
 /// A body that comes byte by byte for so long.
 pub(super) fn drip(lasting: Duration) -> FakeBody {
     let left = lasting.as_secs() * u64::from(DRIPS_PER_S);

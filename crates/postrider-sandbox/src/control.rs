@@ -16,6 +16,7 @@ use super::correlation::CorrelationId;
 use super::fakes::email::smtp::FakeSmtpStage;
 use super::fakes::{ControlCall, FAKES, FakeEntry, FakeKind};
 use super::fault::Fault;
+use super::inbox::api;
 use super::profile::FaultProfile;
 use super::received::SHARDS;
 use super::receiver::{self, ReceiverBehaviour};
@@ -45,23 +46,32 @@ struct FaultsRequest {
 
 pub(super) async fn handle(
     state: &SandboxState,
+    scheme: &str,
     parts: &Parts,
     body: Incoming,
 ) -> Response<FakeBody> {
     let Ok(body) = body::read(body, BODY_MAX).await else {
         return FakeAnswer::text(413, "larger than 1 MiB\n").into();
     };
-    match route(state, parts, &body) {
+    match route(state, scheme, parts, &body) {
         Ok(response) => response,
         Err(error) => FakeAnswer::json(400, &json!({ "error": format!("{error:#}") })).into(),
     }
 }
 
-fn route(state: &SandboxState, parts: &Parts, body: &Bytes) -> anyhow::Result<Response<FakeBody>> {
+fn route(
+    state: &SandboxState,
+    scheme: &str,
+    parts: &Parts,
+    body: &Bytes,
+) -> anyhow::Result<Response<FakeBody>> {
     let path = parts.uri.path().trim_end_matches('/');
     let rest = path.strip_prefix("/sandbox").unwrap_or_default().trim_start_matches('/');
     let path: Vec<_> = rest.split('/').collect();
-    let call = ControlCall { state, parts, path: &path, body };
+    let call = ControlCall { state, scheme, parts, path: &path, body };
+    if let Some(answer) = api::answer(&call) {
+        return answer;
+    }
     Ok(match (&parts.method, path.as_slice()) {
         (&Method::GET, [""]) => ok(&about(state)),
         (&Method::GET, ["ca.pem"]) => {
@@ -72,6 +82,7 @@ fn route(state: &SandboxState, parts: &Parts, body: &Bytes) -> anyhow::Result<Re
         (&Method::GET, ["received", id]) => one(state, id),
         (&Method::DELETE, ["received"]) => {
             state.received.clear();
+            state.inbox.clear();
             FakeAnswer::empty(204).into()
         }
         (&Method::GET, ["last", kind, name]) => last(state, kind, name),
@@ -98,6 +109,7 @@ fn about(state: &SandboxState) -> Value {
             &last,
             "GET /sandbox/ca.pem",
         ])
+        .chain(api::CALLS)
         .collect();
     json!({
         "https": https,

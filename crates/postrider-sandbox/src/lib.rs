@@ -1,5 +1,5 @@
-//! Fake providers that check what the real ones check, and fail on request; and the demo and the benchmark, which
-//! run against them.
+//! Fake providers that check what the real ones check, and fail on request; and the demo, the benchmark and the
+//! server for developers, which run against them.
 //!
 //! Every fake answers over real sockets. Requests are counted by correlation id, so that a test can count lost and
 //! repeated messages. The sandbox delivers nothing.
@@ -13,12 +13,15 @@ mod correlation;
 mod counts;
 mod cuttable_stream;
 mod demo;
+mod dev;
 mod fakes;
 mod fault;
 mod http_client;
+mod inbox;
 mod launcher;
 mod limit;
 mod listener;
+mod private_folder;
 mod profile;
 mod received;
 mod receiver;
@@ -40,6 +43,7 @@ pub use args::{SandboxArgs, SandboxConfig, run as run_sandbox};
 pub use bench::{BenchArgs, run as run_bench};
 pub use control::ReceiverRequest;
 pub use demo::{DemoArgs, run as run_demo};
+pub use dev::{DevArgs, run as run_dev};
 pub use fakes::FakeKind;
 pub use fakes::apns::certificate::{CertificateEnvironment, CertificateRequest};
 pub use fakes::email::smtp::FakeSmtpStage;
@@ -54,6 +58,8 @@ pub use sample::{ProviderTtlField, SampleReceiver, ShownId};
 
 use fakes::FAKES;
 use fakes::email::smtp;
+use inbox::Inbox;
+use inbox::next_answers::NextAnswers;
 use limit::SandboxLimits;
 use listener::accept_loop;
 use received::ReceivedRequests;
@@ -125,7 +131,17 @@ impl Sandbox {
     }
 
     pub fn http_origin(&self) -> &str {
-        self.state.origins.get().map_or("", |(_, http)| http)
+        self.state.http_origin()
+    }
+
+    /// What the page of an empty inbox proposes to send.
+    pub(crate) fn show_samples(&self, samples: serde_json::Value) {
+        let _ = self.state.samples.set(samples);
+    }
+
+    /// The page that shows what was received.
+    pub fn inbox_url(&self) -> String {
+        format!("{}/inbox", self.http_origin())
     }
 
     /// The same as `PUT /sandbox/<kind>/<name>`.
@@ -140,6 +156,7 @@ impl Sandbox {
 
     /// Stops accepting connections and ends the open ones.
     pub async fn shutdown(self) {
+        self.state.inbox.close();
         drop(self.stop);
         for task in self.accepting {
             let _ = task.await;
@@ -160,6 +177,9 @@ fn make_state(config: &SandboxConfig, ca_pem: &str) -> anyhow::Result<SandboxSta
         fakes,
         receivers: Arc::clone(&receivers),
         received: Arc::new(ReceivedRequests::new(receivers)),
+        inbox: Inbox::new(config.inbox_max),
+        next_answers: NextAnswers::default(),
+        samples: OnceLock::new(),
         limits: SandboxLimits::new(config.rate_per_s, config.concurrency_max, config.pace_per_s),
         profile: RwLock::new(Arc::new(config.profile.clone())),
         ca_pem: ca_pem.to_owned(),

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::correlation::CorrelationId;
 use super::counts::RequestCounts;
+use super::inbox::InboxTicket;
 use super::receiver::{Receiver, ReceiverRegistry};
 
 pub(super) const SHARDS: usize = 64;
@@ -38,6 +39,8 @@ pub(crate) struct FakeAttempt {
     /// Counted from 1, per id and receiver.
     pub number: u32,
     pub since_start_ms: u64,
+    /// Its place in the inbox.
+    pub inbox: Option<InboxTicket>,
     key: RequestKey,
 }
 
@@ -106,7 +109,7 @@ impl ReceivedRequests {
         };
         drop(shard);
         self.counts.arrived(receiver.kind, since_start_ms, early);
-        FakeAttempt { number, since_start_ms, key }
+        FakeAttempt { number, since_start_ms, inbox: None, key }
     }
 
     /// Notes how it ended. Call it before the answer is sent, so that a client with an answer finds it counted.

@@ -29,7 +29,7 @@ pub(crate) struct Receiver {
     pub hash: u64,
     pub behaviour: ReceiverBehaviour,
     pub detail: ReceiverDetail,
-    last: Mutex<Option<LastRequest>>,
+    last: Mutex<Option<Arc<LastRequest>>>,
 }
 
 /// How a receiver answers, if not by the sandbox's profile.
@@ -49,11 +49,23 @@ pub(crate) enum ReceiverDetail {
     Signed(Box<hmac::Key>),
 }
 
-/// The last request to a receiver, for tests that look at the bytes.
+/// A request to a receiver, for tests that look at the bytes and for the inbox.
+#[derive(Debug)]
 pub(crate) struct LastRequest {
     pub method: Method,
+    /// Path and query; of a mail that came by SMTP, `smtp:`.
+    pub uri: String,
     pub headers: HeaderMap,
     pub body: Bytes,
+}
+
+impl LastRequest {
+    /// About the bytes that it takes.
+    pub(crate) fn len(&self) -> usize {
+        let headers =
+            self.headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 64);
+        self.uri.len() + headers.sum::<usize>() + self.body.len()
+    }
 }
 
 impl Receiver {
@@ -62,11 +74,11 @@ impl Receiver {
         script.get((attempt.max(1) as usize - 1).min(script.len().saturating_sub(1))).copied()
     }
 
-    pub(crate) fn remember(&self, last: LastRequest) {
+    pub(crate) fn remember(&self, last: &Arc<LastRequest>) {
         if self.index >= REMEMBERING_MAX {
             return;
         }
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(last);
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(last));
     }
 
     pub(crate) fn last_as_json(&self) -> serde_json::Value {

@@ -10,6 +10,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Request, Response, header};
 use hyper::body::Incoming;
 use jiff::fmt::rfc2822::DateTimePrinter;
+use serde_json::Value;
 
 use super::answer::FakeAnswer;
 use super::body::{self, BodyReadError, FakeBody};
@@ -18,6 +19,8 @@ use super::fakes::{
     self, CheckedRequest, FakeCall, FakeEntry, FakeKind, FakeProvider, RejectedRequest,
 };
 use super::fault::Fault;
+use super::inbox::next_answers::NextAnswers;
+use super::inbox::{Inbox, page};
 use super::limit::SandboxLimits;
 use super::listener::ConnectionControl;
 use super::profile::{FaultInput, FaultProfile};
@@ -37,6 +40,12 @@ pub(super) struct SandboxState {
     pub(crate) fakes: Vec<(&'static FakeEntry, Box<dyn FakeProvider>)>,
     pub(crate) receivers: Arc<ReceiverRegistry>,
     pub(crate) received: Arc<ReceivedRequests>,
+    /// What was received, with its content.
+    pub(crate) inbox: Inbox,
+    /// Answers that a person ordered.
+    pub(crate) next_answers: NextAnswers,
+    /// Calls to try, one per channel, which the page of an empty inbox shows.
+    pub(crate) samples: OnceLock<Value>,
     pub(crate) limits: SandboxLimits,
     pub(crate) profile: RwLock<Arc<FaultProfile>>,
     pub(crate) ca_pem: String,
@@ -86,7 +95,10 @@ async fn handle_now(
         return Ok(fake.answer_side_call(&FakeCall { body: &body, ..call }).into());
     }
     if parts.uri.path().starts_with("/sandbox") {
-        return Ok(control::handle(state, &parts, body).await);
+        return Ok(control::handle(state, connection.scheme, &parts, body).await);
+    }
+    if let Some(file) = page::answer(&parts) {
+        return Ok(file.into());
     }
     if connection.is_cut() {
         return Err(CutStream::unprocessed());
@@ -117,19 +129,31 @@ async fn answer(
     body: Incoming,
 ) -> Result<Response<FakeBody>, CutStream> {
     let call = FakeCall { state, connection, parts: &parts, body: &Bytes::new() };
-    let checked = match body::read(body, entry.body_max).await {
-        Ok(body) => fake.check(&FakeCall { body: &body, ..call }),
-        Err(BodyReadError::TooLarge) => Err(RejectedRequest::request(fake.too_large(&call))),
+    let (checked, body) = match body::read(body, entry.body_max).await {
+        Ok(body) => (fake.check(&FakeCall { body: &body, ..call }), body),
+        Err(BodyReadError::TooLarge) => {
+            (Err(RejectedRequest::request(fake.too_large(&call))), Bytes::new())
+        }
         Err(BodyReadError::Broken) => return Err(CutStream::abrupt()),
     };
+    let uri = parts.uri.path_and_query().map_or_else(String::new, ToString::to_string);
+    let (method, headers) = (parts.method, parts.headers);
     match checked {
         Ok(mut request) => {
             let body = std::mem::take(&mut request.content);
-            let (method, headers) = (parts.method, parts.headers);
-            request.receiver.remember(LastRequest { method, headers, body });
-            settle(state, connection, fake, request).await
+            let received = Arc::new(LastRequest { method, uri, headers, body });
+            request.receiver.remember(&received);
+            settle(state, connection, fake, request, received).await
         }
-        Err(rejected) => Ok(state.reject(entry.kind, *rejected).into()),
+        Err(rejected) => {
+            let answer = state.reject(entry.kind, *rejected);
+            if !answer.status.is_success() {
+                let request = || LastRequest { method, uri, headers, body };
+                let why = String::from_utf8_lossy(&answer.body);
+                state.inbox.reject(entry.kind, request, answer.status.as_u16(), &why);
+            }
+            Ok(answer.into())
+        }
     }
 }
 
@@ -138,8 +162,9 @@ async fn settle(
     connection: &ConnectionControl,
     fake: &dyn FakeProvider,
     request: CheckedRequest,
+    received: Arc<LastRequest>,
 ) -> Result<Response<FakeBody>, CutStream> {
-    let attempt = state.received.begin(request.id.clone(), &request.receiver);
+    let attempt = state.note_arrival(&request.receiver, &request.id, Some(received));
     // Held until the answer is complete.
     let permit = state.limits.enter(attempt.since_start_ms);
     if let Some(wait) = state.limits.wait(attempt.since_start_ms) {
@@ -171,11 +196,11 @@ async fn settle(
             Ok(Response::from(state.refuse(&attempt, answer)).map(|_| body::in_pieces(noise)))
         }
         Fault::Refused => {
-            state.received.end(&attempt, AttemptEnding::Unprocessed);
+            state.end(&attempt, AttemptEnding::Unprocessed);
             Err(CutStream::unprocessed())
         }
         Fault::Hang => {
-            state.received.end(&attempt, AttemptEnding::Unprocessed);
+            state.end(&attempt, AttemptEnding::Unprocessed);
             tokio::time::sleep(HANG).await;
             Err(CutStream::abrupt())
         }
@@ -213,14 +238,36 @@ impl SandboxState {
         self.fakes().find_map(|fake| (fake as &dyn Any).downcast_ref())
     }
 
+    pub(crate) fn http_origin(&self) -> &str {
+        self.origins.get().map_or("", |(_, http)| http)
+    }
+
     /// The origin of the TLS socket, `https://host:port`.
     pub(crate) fn https_origin(&self) -> &str {
         self.origins.get().map_or("", |(https, _)| https)
     }
 
+    /// Counts an attempt, and shows it in the inbox.
+    fn note_arrival(
+        &self,
+        receiver: &Receiver,
+        id: &CorrelationId,
+        request: Option<Arc<LastRequest>>,
+    ) -> FakeAttempt {
+        let mut attempt = self.received.begin(id.clone(), receiver);
+        attempt.inbox = self.inbox.begin(receiver, id, request);
+        attempt
+    }
+
+    /// Notes how an attempt ended. Call it before the answer is sent.
+    pub(crate) fn end(&self, attempt: &FakeAttempt, ending: AttemptEnding) {
+        self.received.end(attempt, ending);
+        self.inbox.end(attempt.inbox, ending);
+    }
+
     /// Begins an attempt and decides on its fault.
     pub(crate) fn begin(&self, receiver: &Receiver, id: &CorrelationId) -> (FakeAttempt, Fault) {
-        let attempt = self.received.begin(id.clone(), receiver);
+        let attempt = self.note_arrival(receiver, id, None);
         let is_within_limits = self.limits.enter(attempt.since_start_ms).is_some();
         let fault = self.fault_for(receiver, id, &attempt, is_within_limits);
         (attempt, fault)
@@ -235,6 +282,10 @@ impl SandboxState {
     ) -> Fault {
         if !is_within_limits {
             return Fault::Status { code: 429, retry_after_s: Some(1) };
+        }
+        if let Some(fault) = self.next_answers.take(receiver.kind) {
+            self.inbox.note_order(attempt.inbox, fault);
+            return fault;
         }
         if let Some(fault) = receiver.scripted(attempt.number) {
             return fault;
@@ -261,12 +312,12 @@ impl SandboxState {
         attempt: &FakeAttempt,
     ) -> Result<Response<FakeBody>, CutStream> {
         if connection.is_cut() {
-            self.received.end(attempt, AttemptEnding::Unprocessed);
+            self.end(attempt, AttemptEnding::Unprocessed);
             return Err(CutStream::unprocessed());
         }
         let message_id = request.id.stable_hash(u64::from(attempt.number));
         let answer = fake.accept(self, request, message_id);
-        self.received.end(attempt, AttemptEnding::Accepted { status: answer.status.as_u16() });
+        self.end(attempt, AttemptEnding::Accepted { status: answer.status.as_u16() });
         Ok(answer.into())
     }
 
@@ -283,7 +334,7 @@ impl SandboxState {
 
     fn refuse(&self, attempt: &FakeAttempt, answer: FakeAnswer) -> FakeAnswer {
         let (status, retry_after_s) = (answer.status.as_u16(), answer.retry_after_s);
-        self.received.end(attempt, AttemptEnding::Refused { status, retry_after_s });
+        self.end(attempt, AttemptEnding::Refused { status, retry_after_s });
         answer
     }
 
@@ -295,7 +346,7 @@ impl SandboxState {
     ) -> Result<Response<FakeBody>, CutStream> {
         // If another request cut the connection before, this one counts as not processed.
         let ending = if connection.is_cut() { AttemptEnding::Unprocessed } else { ending };
-        self.received.end(attempt, ending);
+        self.end(attempt, ending);
         connection.cut();
         // The connection normally ends during this sleep. The error is for a request that outlives it.
         tokio::time::sleep(Duration::from_secs(1)).await;

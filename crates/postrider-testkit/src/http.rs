@@ -71,7 +71,7 @@ impl TestConnection {
         let length = body.len();
         write!(
             self.stream.get_mut(),
-            "{method} {path} HTTP/1.1\r\nhost: test\r\nauthorization: Bearer {key}\r\n{headers}\
+            "{method} {path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {key}\r\n{headers}\
              content-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
         )?;
         self.read_answer()

@@ -1,7 +1,8 @@
-//! Shared by tests and proofs: an HTTP client, the binary as a process, programs of other people, a network that can be
-//! cut, random numbers, who is sick in a drawn world and what that may cost the others, and (with the feature
-//! `server`) a server in the test's process. Ships nothing.
+//! Shared by tests and proofs: an HTTP client, the binary as a process, programs of other people, a browser, a network
+//! that can be cut, random numbers, who is sick in a drawn world and what that may cost the others, and (with the
+//! feature `server`) a server in the test's process. Ships nothing.
 
+pub mod browser;
 pub mod foreign;
 pub mod fuzz;
 pub mod harm_bounds;

@@ -169,7 +169,8 @@ impl ProcessFixture {
         listen: &str,
         options: &[&str],
     ) -> Result<Value> {
-        let mut arguments = vec!["sandbox", "--json", "--listen", listen, "--listen-http", listen];
+        let mut arguments =
+            vec!["sandbox", "--json", "--inbox", "0", "--listen", listen, "--listen-http", listen];
         arguments.extend(["--listen-smtp", listen, "--listen-smtps", listen, "--allow-remote"]);
         arguments.extend(options);
         let log = self.path(&format!("sandbox-{}.log", self.sandboxes.len()));

@@ -27,6 +27,7 @@ fn help_names_every_command_and_shows_examples() {
     for name in [
         "serve",
         "demo",
+        "dev",
         "sandbox",
         "send",
         "status",

@@ -20,6 +20,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
+use super::EgressRules;
 use super::budget::ConnectionPermit;
 use super::names::{DnsLookup, NameCache};
 use super::permitted::PermittedStream;
@@ -71,7 +72,11 @@ pub(super) async fn addresses_of(
         None => names.resolve(host).await?,
     };
     let found = found.iter().map(|ip| SocketAddr::new(*ip, origin.port()));
-    allowed(found, |address| config.egress.refusal(address, config.allow_private_targets))
+    let refusal = match origin.is_https() {
+        true => EgressRules::refusal,
+        false => EgressRules::plain_refusal,
+    };
+    allowed(found, |address| refusal(&config.egress, address, config.allow_private_targets))
 }
 
 pub(super) async fn open(

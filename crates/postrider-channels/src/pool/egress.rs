@@ -50,6 +50,39 @@ impl PrivateTargets {
     }
 }
 
+/// Which addresses may be reached over `http://`, without TLS.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum PlainHttpTargets {
+    /// None, or all.
+    All(bool),
+    /// Only those of these networks.
+    Networks(Vec<IpNetwork>),
+}
+
+impl Default for PlainHttpTargets {
+    fn default() -> Self {
+        Self::All(true)
+    }
+}
+
+impl PlainHttpTargets {
+    fn contains(&self, ip: IpAddr) -> bool {
+        match self {
+            Self::All(all) => *all,
+            Self::Networks(networks) => networks.iter().any(|network| network.contains(ip)),
+        }
+    }
+
+    /// Whether any address may be reached without TLS.
+    pub fn is_any(&self) -> bool {
+        match self {
+            Self::All(all) => *all,
+            Self::Networks(networks) => !networks.is_empty(),
+        }
+    }
+}
+
 /// A network, and perhaps ports: `10.0.0.0/8`, `192.0.2.0/24 443`, `* 8000-8999`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
@@ -198,6 +231,8 @@ impl From<Nat64Prefix> for String {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EgressRules {
     pub private: PrivateTargets,
+    /// Where TLS is not needed, if `http://` is allowed at all.
+    pub plain_http: PlainHttpTargets,
     /// If there are any, only these may be reached.
     pub allow: Vec<EgressRule>,
     /// Never reached, whatever is allowed.
@@ -230,6 +265,16 @@ impl EgressRules {
             return Some("private_address");
         }
         is_of_this_machine(ip).then_some("own_address")
+    }
+
+    /// The same for a connection without TLS.
+    pub(crate) fn plain_refusal(
+        &self,
+        address: SocketAddr,
+        allow_private: bool,
+    ) -> Option<&'static str> {
+        let is_allowed = self.plain_http.contains(self.meant(address.ip()));
+        self.refusal(address, allow_private).or((!is_allowed).then_some("plain_http"))
     }
 
     /// The IPv4 address that an IPv6 address stands for, or the address itself.
@@ -288,6 +333,26 @@ mod tests {
             assert_eq!(refusal(&rules, address), expected, "{address}");
         }
         assert_eq!(refusal(&EgressRules::default(), "9.9.9.9:1"), None);
+    }
+
+    #[test]
+    fn without_tls_only_the_named_networks_are_reached() {
+        let networks = ["127.0.0.0/8", "::1/128"].map(|text| text.parse().unwrap()).to_vec();
+        let rules = EgressRules {
+            private: PrivateTargets::Networks(networks.clone()),
+            plain_http: PlainHttpTargets::Networks(networks),
+            ..EgressRules::default()
+        };
+        for (address, expected) in [
+            ("127.0.0.1:3000", None),
+            ("[::1]:3000", None),
+            ("[::ffff:127.0.0.1]:3000", None),
+            ("9.9.9.9:80", Some("plain_http")),
+            ("10.0.0.1:80", Some("private_address")),
+        ] {
+            assert_eq!(rules.plain_refusal(address.parse().unwrap(), false), expected, "{address}");
+        }
+        assert_eq!(refusal(&rules, "9.9.9.9:443"), None, "with TLS");
     }
 
     #[test]

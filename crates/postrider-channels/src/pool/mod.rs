@@ -35,7 +35,7 @@ pub use config::PoolConfig;
 pub use conn::Slot;
 pub(crate) use connect::NO_SUCH_HOST;
 pub use descriptors::raise_descriptor_limit;
-pub use egress::{EgressRule, EgressRules, Nat64Prefix, PrivateTargets};
+pub use egress::{EgressRule, EgressRules, Nat64Prefix, PlainHttpTargets, PrivateTargets};
 pub use failure::TransportError;
 pub use guard::is_public;
 pub use origin::{Origin, UrlError};

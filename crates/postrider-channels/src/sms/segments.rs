@@ -65,6 +65,26 @@ pub fn of(text: &str) -> Segments {
     Segments { encoding, units, count }
 }
 
+/// The text in the parts that are sent as one segment each. There is at least one.
+pub fn split(text: &str) -> Vec<&str> {
+    let Segments { encoding, count, .. } = of(text);
+    let room = encoding.room().1;
+    if count == 1 {
+        return vec![text];
+    }
+    let (mut parts, mut start, mut filled) = (Vec::new(), 0, 0);
+    for (at, c) in text.char_indices() {
+        let size = encoding.units(c).unwrap_or(1);
+        if filled + size > room {
+            parts.push(&text[start..at]);
+            (start, filled) = (at, 0);
+        }
+        filled += size;
+    }
+    parts.push(&text[start..]);
+    parts
+}
+
 /// The second septets of [`EXTENDED`], in its order.
 const EXTENDED_CODES: [u8; 10] = [0x0a, 0x14, 0x28, 0x29, 0x2f, 0x3c, 0x3d, 0x3e, 0x40, 0x65];
 const ESCAPE: u8 = 0x1b;
@@ -116,6 +136,12 @@ mod tests {
         use SmsEncoding::Gsm7;
         counts(&"€".repeat(80), Gsm7, 160, 1);
         counts(&"€".repeat(81), Gsm7, 162, 2);
+        let long = "Grüße €\u{1f4e6} ".repeat(40);
+        for text in ["", "a", &"€".repeat(161), &"x".repeat(161), &long] {
+            let parts = split(text);
+            assert_eq!(parts.len() as u32, of(text).count, "{text}");
+            assert_eq!(parts.concat(), text);
+        }
         // 76 of them fill 152 of 153 septets; the 77th begins the next segment.
         counts(&"€".repeat(153), Gsm7, 306, 3);
     }

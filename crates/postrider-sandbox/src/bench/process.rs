@@ -80,7 +80,10 @@ pub(super) async fn sandbox(dir: &Path) -> Result<SandboxProcess> {
     let (https, http, smtp) = (free_port()?, free_port()?, free_port()?);
     let (ca_file, log) = (dir.join("sandbox-ca.pem"), dir.join("sandbox.log"));
     let mut command = Command::new(own_binary()?);
-    command.args(["sandbox", "--listen-smtps", "127.0.0.1:0"]).arg("--ca-out").arg(&ca_file);
+    command
+        .args(["sandbox", "--inbox", "0", "--listen-smtps", "127.0.0.1:0"])
+        .arg("--ca-out")
+        .arg(&ca_file);
     for (option, address) in [("--listen", https), ("--listen-http", http), ("--listen-smtp", smtp)]
     {
         command.arg(option).arg(address.to_string());

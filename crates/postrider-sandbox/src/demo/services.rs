@@ -9,6 +9,7 @@ use anyhow::{Context, Result};
 use super::{DemoArgs, cases};
 use crate::http_client::ApiClient;
 use crate::launcher::{LaunchedServer, ServerLauncher};
+use crate::private_folder::{PrivateFolder, toml_path};
 use crate::{Fault, FaultProfile, ReceiverRequest, SampleReceiver, Sandbox, SandboxConfig};
 
 pub(super) struct DemoServices {
@@ -17,13 +18,13 @@ pub(super) struct DemoServices {
     pub(super) api: ApiClient,
     webhook_secret: String,
     receivers: AtomicUsize,
-    folder: std::path::PathBuf,
+    _folder: PrivateFolder,
 }
 
 impl DemoServices {
     pub(super) async fn start(args: &DemoArgs, launcher: &dyn ServerLauncher) -> Result<Self> {
-        let folder = private_folder()?;
-        let ca = folder.join("sandbox-ca.pem");
+        let folder = PrivateFolder::new("demo")?;
+        let ca = folder.path().join("sandbox-ca.pem");
         let sandbox = crate::start(SandboxConfig {
             profile: FaultProfile::load(&args.faults)?,
             seed: args.seed,
@@ -31,13 +32,13 @@ impl DemoServices {
             ..SandboxConfig::default()
         })
         .await?;
-        let accounts = sandbox.server_config(&folder)?;
-        let server = match launcher.launch(&config(args.listen, &folder, &accounts)).await {
+        let accounts = sandbox.server_config(folder.path())?;
+        let server = match launcher.launch(&config(args.listen, folder.path(), &accounts)).await {
             Ok(server) => server,
             // Another process uses the default port: take any free one.
             Err(_) if args.listen.port() != 0 => {
                 let free = SocketAddr::new(args.listen.ip(), 0);
-                launcher.launch(&config(free, &folder, &accounts)).await?
+                launcher.launch(&config(free, folder.path(), &accounts)).await?
             }
             Err(error) => return Err(error),
         };
@@ -46,7 +47,14 @@ impl DemoServices {
         let secrets = api.get("/v1/webhook-secrets").await?;
         let webhook_secret =
             secrets["secrets"][0]["secret"].as_str().context("a webhook secret")?.to_owned();
-        Ok(Self { sandbox, server, api, webhook_secret, receivers: AtomicUsize::new(0), folder })
+        Ok(Self {
+            sandbox,
+            server,
+            api,
+            webhook_secret,
+            receivers: AtomicUsize::new(0),
+            _folder: folder,
+        })
     }
 
     /// A link that opens the status page once.
@@ -90,21 +98,7 @@ impl DemoServices {
     pub(super) async fn shutdown(self) {
         self.server.shutdown().await;
         self.sandbox.shutdown().await;
-        let _ = std::fs::remove_dir_all(&self.folder);
     }
-}
-
-/// A new folder that only this user can enter. Nobody can have made it before: its name is random, and a folder or
-/// link that exists is not taken.
-fn private_folder() -> Result<std::path::PathBuf> {
-    let mut random = [0; 8];
-    aws_lc_rs::rand::fill(&mut random).ok().context("the system gives no random numbers")?;
-    let name = format!("postrider-demo-{:016x}", u64::from_le_bytes(random));
-    let folder = std::env::temp_dir().join(name);
-    let mut builder = std::fs::DirBuilder::new();
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
-    Ok(folder)
 }
 
 /// The configuration file of the demo's server.
@@ -120,8 +114,4 @@ fn config(listen: SocketAddr, folder: &Path, accounts: &str) -> String {
         ca = toml_path(&folder.join("sandbox-ca.pem")),
         classes = cases::CLASSES,
     )
-}
-
-fn toml_path(path: &Path) -> toml::Value {
-    toml::Value::String(path.display().to_string())
 }

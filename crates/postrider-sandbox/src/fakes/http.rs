@@ -5,6 +5,7 @@ use serde_json::json;
 use super::webhook::{checked, find_or_make, too_large};
 use super::{FakeCall, FakeCheckResult, FakeEntry, FakeKind, FakeProvider};
 use crate::answer::FakeAnswer;
+use crate::inbox::view::InboxView;
 use crate::sample::{ChannelSample, ShownId, shown_header};
 
 pub(crate) const ENTRY: FakeEntry = FakeEntry {
@@ -20,6 +21,7 @@ pub(crate) const ENTRY: FakeEntry = FakeEntry {
         name: |name, _| name.to_owned(),
         address: |sandbox, name| json!({"channel": "http", "url": format!("{}/http/{name}", sandbox.https_origin())}),
     },
+    show: |shown| InboxView::call(shown, None),
     server_config: |_, _| Ok(String::new()),
 };
 

@@ -27,6 +27,7 @@ use crate::answer::FakeAnswer;
 use crate::control::ReceiverRequest;
 use crate::correlation::CorrelationId;
 use crate::counts::CheckFailure;
+use crate::inbox::view::{InboxView, ShownMessage};
 use crate::listener::ConnectionControl;
 use crate::receiver::{Receiver, ReceiverDetail};
 use crate::sample::ChannelSample;
@@ -61,6 +62,8 @@ pub(crate) struct FakeEntry {
     pub(crate) control_calls: &'static [&'static str],
     /// How the demo and the tests send to it.
     pub(crate) sample: ChannelSample,
+    /// What the inbox shows of a message that it accepted.
+    pub(crate) show: fn(&ShownMessage<'_>) -> InboxView,
     /// The part of a server's configuration file that lets it send here. Credentials are written to the folder.
     pub(crate) server_config: fn(&Sandbox, &Path) -> anyhow::Result<String>,
 }
@@ -164,6 +167,8 @@ impl FakeCall<'_> {
 /// A call to the sandbox itself.
 pub(crate) struct ControlCall<'a> {
     pub(crate) state: &'a SandboxState,
+    /// `https` or `http`.
+    pub(crate) scheme: &'a str,
     pub(crate) parts: &'a Parts,
     /// The parts of the path behind `/sandbox/`.
     pub(crate) path: &'a [&'a str],

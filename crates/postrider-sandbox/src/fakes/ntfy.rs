@@ -9,6 +9,7 @@ use super::{CheckedRequest, FakeCall, FakeCheckResult, FakeEntry, FakeKind};
 use super::{FakeProvider, RejectedRequest};
 use crate::answer::FakeAnswer;
 use crate::correlation::CorrelationId;
+use crate::inbox::view::{InboxNotification, InboxView, text_of};
 use crate::sample::{ChannelSample, ShownId};
 use crate::service::{SandboxState, header_text};
 
@@ -33,6 +34,22 @@ pub(super) const ENTRY: FakeEntry = FakeEntry {
         ttl: ("none", |_| None),
         name: |_, number| format!("sandbox-{number}"),
         address: |_, topic| json!({"channel": "ntfy", "topic": topic}),
+    },
+    show: |shown| {
+        let fields = shown.json();
+        let actions = fields["actions"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let priority = fields["priority"].as_u64().map(|p| ("priority".to_owned(), p.to_string()));
+        InboxView::notification(InboxNotification {
+            app: format!("ntfy · {}", shown.receiver),
+            heading: text_of(&fields["title"]),
+            body: text_of(&fields["message"]),
+            icon: fields["icon"].as_str().map(str::to_owned),
+            image: fields["attach"].as_str().map(str::to_owned),
+            link: fields["click"].as_str().map(str::to_owned),
+            actions: actions.iter().map(|action| text_of(&action["label"])).collect(),
+            facts: priority.into_iter().collect(),
+            ..InboxNotification::default()
+        })
     },
     server_config: |sandbox, folder| {
         sandbox.account(folder, ["ntfy", "ntfy", TOKEN], &sandbox.endpoint())

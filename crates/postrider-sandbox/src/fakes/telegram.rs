@@ -9,6 +9,7 @@ use super::{CheckedRequest, FakeCall, FakeCheckResult, FakeEntry, FakeKind};
 use super::{FakeProvider, RejectedRequest};
 use crate::answer::FakeAnswer;
 use crate::correlation::CorrelationId;
+use crate::inbox::view::{InboxCardPart, InboxView, plain_text, text_of};
 use crate::sample::{ChannelSample, ShownId};
 use crate::service::{SandboxState, header_text};
 
@@ -43,6 +44,19 @@ pub(super) const ENTRY: FakeEntry = FakeEntry {
         ttl: ("none", |_| None),
         name: |_, number| (1_000_000 + number).to_string(),
         address: |_, chat| json!({"channel": "telegram", "chat_id": chat}),
+    },
+    show: |shown| {
+        let fields = shown.json();
+        let mut text = text_of(&fields["text"]);
+        if fields["parse_mode"] == "HTML" {
+            text = plain_text(&text);
+        }
+        let rows = fields["reply_markup"]["inline_keyboard"].as_array();
+        let buttons = rows.into_iter().flatten().filter_map(Value::as_array).flatten();
+        let buttons = buttons
+            .map(|button| InboxCardPart::Button(text_of(&button["text"]), text_of(&button["url"])));
+        let parts = std::iter::once(InboxCardPart::Text(text)).chain(buttons).collect();
+        InboxView::card("Telegram", parts)
     },
     server_config: |sandbox, folder| {
         sandbox.account(folder, ["bot", "telegram", TOKEN], &sandbox.endpoint())

@@ -4,12 +4,14 @@ use std::collections::HashMap;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use postrider_channels::sms::segments::{self, SmsEncoding};
 use serde_json::{Value, json};
 
 use super::RejectedRequest;
 use super::{CheckedRequest, FakeCall, FakeCheckResult, FakeEntry, FakeKind, FakeProvider};
 use crate::answer::FakeAnswer;
 use crate::correlation::CorrelationId;
+use crate::inbox::view::{InboxForm, InboxText, InboxView};
 use crate::sample::{ChannelSample, ShownId};
 use crate::service::SandboxState;
 
@@ -43,6 +45,20 @@ pub(super) const ENTRY: FakeEntry = FakeEntry {
         }),
         name: |_, number| format!("+1555{number:07}"),
         address: |_, phone| json!({"channel": "sms", "phone": phone}),
+    },
+    show: |shown| {
+        let form: HashMap<_, _> = url::form_urlencoded::parse(&shown.request.body).collect();
+        let field = |name: &str| form.get(name).map_or("", |value| &**value);
+        let text = field("Body");
+        let size = segments::of(text);
+        let encoding = match size.encoding {
+            SmsEncoding::Gsm7 => "GSM-7",
+            SmsEncoding::Ucs2 => "UCS-2",
+        };
+        let from = [field("From"), field("MessagingServiceSid")].concat();
+        let segments = segments::split(text).into_iter().map(str::to_owned).collect();
+        let form = InboxText { from, encoding, units: size.units, segments };
+        InboxView::new(text, "", InboxForm::Text(form))
     },
     server_config: |sandbox, folder| {
         let from = "account_sid = \"AC1\"\nfrom = \"+15550100\"";

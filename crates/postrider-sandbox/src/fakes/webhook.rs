@@ -1,7 +1,7 @@
 //! Receivers of webhooks (`/hook/<name>`). They check the signature of Standard Webhooks. A receiver is made by its
 //! first request.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use anyhow::Context as _;
 use aws_lc_rs::hmac;
@@ -12,11 +12,13 @@ use serde_json::json;
 
 use super::RejectedRequest;
 use super::{CheckedRequest, FakeCall, FakeCheckResult, FakeEntry, FakeKind, FakeProvider};
+use crate::Sandbox;
 use crate::answer::FakeAnswer;
 use crate::control::ReceiverRequest;
 use crate::correlation::CorrelationId;
 use crate::counts::CheckFailure;
-use crate::receiver::{Receiver, ReceiverDetail};
+use crate::inbox::view::{InboxCheck, InboxView, ShownMessage};
+use crate::receiver::{self, Receiver, ReceiverDetail};
 use crate::sample::{ChannelSample, ShownId, shown_header};
 use crate::service::header_text;
 
@@ -28,6 +30,7 @@ pub(super) const ENTRY: FakeEntry = FakeEntry {
     make: |config| {
         let secret = config.webhook_secret.as_deref().map(parse_secret).transpose();
         let default_secret = secret.context("the webhook secret")?;
+        let default_secret = RwLock::new(default_secret);
         Ok(vec![Box::new(FakeWebhook { default_secret })])
     },
     body_max: 4 << 20,
@@ -40,12 +43,13 @@ pub(super) const ENTRY: FakeEntry = FakeEntry {
         name: |name, _| name.to_owned(),
         address: |sandbox, name| json!({"channel": "webhook", "url": format!("{}/hook/{name}", sandbox.https_origin())}),
     },
+    show: |shown| InboxView::call(shown, Some(judge_signature(shown))),
     server_config: |_, _| Ok(String::new()),
 };
 
 struct FakeWebhook {
     /// For receivers that have no secret of their own.
-    default_secret: Option<hmac::Key>,
+    default_secret: RwLock<Option<hmac::Key>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,16 +82,54 @@ impl FakeProvider for FakeWebhook {
         if !call.is_post() {
             return Err(rejected(CheckFailure::Request, 405, "a webhook is a POST\n"));
         }
-        let own = match &receiver.detail {
-            ReceiverDetail::Signed(secret) => Some(&**secret),
-            _ => None,
-        };
-        match own.or(self.default_secret.as_ref()) {
-            Some(key) => verify(key, &call.parts.headers, call.body, call.state.now_s())
+        match self.secret_of(&receiver) {
+            Some(key) => verify(&key, &call.parts.headers, call.body, call.state.now_s())
                 .map_err(|_| rejected(CheckFailure::Signature, 401, "bad signature\n"))?,
             None => call.state.received.counts.unverified(),
         }
         Ok(checked(call, receiver, "webhook-id"))
+    }
+}
+
+impl FakeWebhook {
+    fn secret_of(&self, receiver: &Receiver) -> Option<hmac::Key> {
+        match &receiver.detail {
+            ReceiverDetail::Signed(secret) => Some((**secret).clone()),
+            _ => self.default_secret.read().unwrap_or_else(PoisonError::into_inner).clone(),
+        }
+    }
+}
+
+impl Sandbox {
+    /// The secret of webhook receivers without their own, from now on.
+    pub fn set_webhook_secret(&self, secret: &str) -> anyhow::Result<()> {
+        let fake = self.state.fake::<FakeWebhook>().context("no receiver of webhooks")?;
+        let key = parse_secret(secret)?;
+        *fake.default_secret.write().unwrap_or_else(PoisonError::into_inner) = Some(key);
+        Ok(())
+    }
+}
+
+/// Checks the signature of a webhook in the inbox, at the time when it came.
+fn judge_signature(shown: &ShownMessage<'_>) -> InboxCheck {
+    let receiver = shown.state.receivers.get(&receiver::path(ENTRY.kind, shown.receiver));
+    let fake = shown.state.fake::<FakeWebhook>();
+    let Some(key) = receiver.zip(fake).and_then(|(receiver, fake)| fake.secret_of(&receiver))
+    else {
+        return InboxCheck::unknown("not checked: the sandbox does not know the secret");
+    };
+    let now_s = shown.at_s.saturating_add(shown.state.clock_offset_s);
+    match verify(&key, &shown.request.headers, &shown.request.body, now_s) {
+        Ok(()) => InboxCheck::pass("the signature is valid (Standard Webhooks, v1)"),
+        Err(WebhookSignatureError::Missing) => InboxCheck::fail(
+            "a header is missing: webhook-id, webhook-timestamp or webhook-signature",
+        ),
+        Err(WebhookSignatureError::Timestamp) => {
+            InboxCheck::fail("webhook-timestamp is more than five minutes away from the clock")
+        }
+        Err(WebhookSignatureError::Mismatch) => {
+            InboxCheck::fail("no signature matches: another secret, or another body")
+        }
     }
 }
 

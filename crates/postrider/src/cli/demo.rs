@@ -1,4 +1,4 @@
-//! Starts the server of `postrider demo` in this process. The demo itself is in `postrider-sandbox`.
+//! Starts the server of `postrider demo` and `postrider dev` in this process. Both are in `postrider-sandbox`.
 
 use std::net::SocketAddr;
 
@@ -13,7 +13,7 @@ pub(super) struct InProcess;
 #[async_trait]
 impl ServerLauncher for InProcess {
     async fn launch(&self, config: &str) -> anyhow::Result<Box<dyn LaunchedServer>> {
-        let config = Config::parse(config, "the demo's own file", &Environment::empty())?;
+        let config = Config::parse(config, "its own configuration", &Environment::empty())?;
         Ok(Box::new(serve::start(config).await?))
     }
 }

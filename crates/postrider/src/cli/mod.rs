@@ -39,6 +39,7 @@ use output::Output;
 #[command(name = "postrider", version, arg_required_else_help = true, max_term_width = 100)]
 #[command(after_help = "Examples:
   postrider serve                                  start a server in ./postrider-data
+  postrider dev                                    a server and fake providers, with an inbox
   postrider send --webhook https://example.com/hook --title Shipped --body 'Order 91'
   postrider doctor                                 check set-up and credentials
   postrider status --watch                         the present state on one screen
@@ -143,6 +144,7 @@ enum CliCommand {
     /// Templates: list, show, set, delete, preview.
     Templates(ClientArgs<templates::TemplatesCommand>),
     Demo(postrider_sandbox::DemoArgs),
+    Dev(postrider_sandbox::DevArgs),
     Bench(postrider_sandbox::BenchArgs),
     /// Fake providers for tests and demos.
     Sandbox(postrider_sandbox::SandboxArgs),
@@ -240,6 +242,7 @@ impl CliCommand {
                 true => Ok(()),
                 false => Err(CliError::Other(anyhow::anyhow!("a promise did not hold"))),
             },
+            Self::Dev(args) => Ok(postrider_sandbox::run_dev(args, &demo::InProcess).await?),
             Self::Bench(args) => Ok(postrider_sandbox::run_bench(args).await?),
             Self::Sandbox(args) => Ok(postrider_sandbox::run_sandbox(args).await?),
             Self::Openapi => output::print(&crate::api::openapi::json()),

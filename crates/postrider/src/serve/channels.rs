@@ -42,7 +42,7 @@ fn channel_parts<K: VapidKeys + WebhookSecrets + 'static>(
         wiring: Wiring { attempt_timeout, ..wiring.clone() },
         network: NetworkPolicy {
             allow_private_targets: config.network.allow_private_targets.is_any(),
-            allow_plain_http: config.network.allow_plain_http,
+            allow_plain_http: config.network.allow_plain_http.is_any(),
         },
         breaker: config.breaker.policy(),
         accounts: ours.map(|(name, account)| account.config(name, own)).collect(),

@@ -174,6 +174,7 @@ pub(crate) fn network(config: &Config) -> PoolConfig {
     PoolConfig {
         egress: EgressRules {
             private: network.allow_private_targets.clone(),
+            plain_http: network.allow_plain_http.clone(),
             allow: network.allow.clone(),
             deny: network.deny.clone(),
             nat64: network.nat64_prefixes.clone(),
@@ -181,7 +182,7 @@ pub(crate) fn network(config: &Config) -> PoolConfig {
         },
         source_addresses: network.source_addresses.clone(),
         extra_ca_hosts: network.extra_ca_hosts.clone(),
-        allow_plain_http: network.allow_plain_http,
+        allow_plain_http: network.allow_plain_http.is_any(),
         extra_ca_file: network.extra_ca_file.clone(),
         hosts: network.hosts.clone(),
         connections_max: network.connections_max,

@@ -18,6 +18,7 @@ use crate::Sandbox;
 use crate::answer::FakeAnswer;
 use crate::correlation::CorrelationId;
 use crate::counts::CheckFailure;
+use crate::inbox::view::{InboxNotification, InboxView, text_of};
 use crate::listener::ConnectionControl;
 use crate::sample::{ChannelSample, ShownId, shown_header};
 use crate::service::{SandboxState, header_text, now_s};
@@ -59,6 +60,25 @@ pub(super) const ENTRY: FakeEntry = FakeEntry {
         ttl: ("apns-expiration", |request| shown_header(request, "apns-expiration")),
         name: |_, number| format!("{:064x}", number + 1),
         address: |_, token| json!({"channel": "apns", "token": token, "topic": "example.shop.app"}),
+    },
+    show: |shown| {
+        let payload = shown.json();
+        let alert = &payload["aps"]["alert"];
+        let own = payload.as_object().into_iter().flatten().filter(|(name, _)| *name != "aps");
+        let data: serde_json::Map<_, _> = own.map(|(k, v)| (k.clone(), v.clone())).collect();
+        let facts = ["apns-push-type", "apns-priority", "apns-expiration", "apns-collapse-id"]
+            .into_iter()
+            .filter_map(|name| Some((name.to_owned(), shown.header(name)?.to_owned())));
+        InboxView::notification(InboxNotification {
+            app: shown.header("apns-topic").unwrap_or("iPhone").to_owned(),
+            heading: text_of(&alert["title"]),
+            body: alert.as_str().map_or_else(|| text_of(&alert["body"]), str::to_owned),
+            link: payload["url"].as_str().map(str::to_owned),
+            is_silent: alert.is_null(),
+            facts: facts.collect(),
+            data: Some(Value::Object(data)).filter(|data| data != &json!({})),
+            ..InboxNotification::default()
+        })
     },
     server_config: |sandbox, folder| {
         let key = sandbox.apns_key()["key"].as_str().unwrap_or_default().to_owned();

@@ -1,5 +1,6 @@
 //! Incoming webhooks of chat services: `/<service>/<name>`. A webhook is made by its first request.
 
+mod card;
 mod discord;
 mod slack;
 mod teams;
@@ -32,8 +33,11 @@ pub(super) const ENTRY: FakeEntry = FakeEntry {
             json!({"channel": "chat", "url": format!("{}/{path}", sandbox.https_origin())})
         },
     },
+    show: card::show,
     server_config: |sandbox, _| {
-        Ok(format!("[chat.hosts]\n\"{}/slack\" = \"slack\"\n", sandbox.https))
+        let services = ["slack", "discord", "teams"];
+        let lines = services.map(|name| format!("\"{}/{name}\" = \"{name}\"\n", sandbox.https));
+        Ok(format!("[chat.hosts]\n{}", lines.concat()))
     },
 };
 

@@ -14,6 +14,7 @@ use super::{FakeProvider, RejectedRequest};
 use crate::Sandbox;
 use crate::answer::FakeAnswer;
 use crate::correlation::{CorrelationId, hash};
+use crate::inbox::view::{InboxNotification, InboxView, text_of};
 use crate::sample::{ChannelSample, ShownId};
 use crate::service::SandboxState;
 use oauth::{FakeGoogleOauth, PROJECT};
@@ -48,6 +49,32 @@ pub(super) const ENTRY: FakeEntry = FakeEntry {
         }),
         name: |name, number| format!("{name}:APA91b{number:0>32}"),
         address: |_, token| json!({"channel": "fcm", "token": token}),
+    },
+    show: |shown| {
+        let message = &shown.json()["message"];
+        let (common, android) = (&message["notification"], &message["android"]);
+        // The platform's own part wins, as on a device.
+        let field = |name: &str| match &android["notification"][name] {
+            Value::String(text) => text.clone(),
+            _ => text_of(&common[name]),
+        };
+        let optional = |text: String| Some(text).filter(|text| !text.is_empty());
+        let facts = ["priority", "ttl", "collapseKey", "collapse_key"]
+            .into_iter()
+            .filter_map(|name| Some((name.to_owned(), android[name].as_str()?.to_owned())));
+        let options = &message["webpush"]["fcmOptions"]["link"];
+        InboxView::notification(InboxNotification {
+            app: "Android".to_owned(),
+            heading: field("title"),
+            body: field("body"),
+            icon: optional(field("icon")),
+            image: optional(field("image")),
+            link: options.as_str().map(str::to_owned),
+            is_silent: common.is_null() && android["notification"].is_null(),
+            facts: facts.collect(),
+            data: Some(message["data"].clone()).filter(|data| !data.is_null()),
+            ..InboxNotification::default()
+        })
     },
     server_config: |sandbox, folder| {
         let key = sandbox.fcm_service_account().to_string();

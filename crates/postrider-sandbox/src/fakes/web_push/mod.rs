@@ -21,6 +21,7 @@ use crate::answer::FakeAnswer;
 use crate::control::ReceiverRequest;
 use crate::correlation::CorrelationId;
 use crate::counts::CheckFailure;
+use crate::inbox::view::{InboxNotification, InboxView, text_of};
 use crate::receiver::{self, Receiver, ReceiverDetail};
 use crate::sample::{ChannelSample, ShownId, shown_header};
 use crate::service::{SandboxState, header_text};
@@ -56,6 +57,30 @@ pub(super) const ENTRY: FakeEntry = FakeEntry {
             let shown = json!(subscription.map(|own| own.shown(sandbox.https_origin(), name)));
             json!({"channel": "webpush", "endpoint": shown["endpoint"], "keys": shown["keys"]})
         },
+    },
+    show: |shown| {
+        // Already decrypted. A page may send anything; a text is shown as it is.
+        let content = shown.json();
+        let text = || String::from_utf8_lossy(&shown.request.body).into_owned();
+        let is_object = content.is_object();
+        let shown_body = if is_object { text_of(&content["body"]) } else { text() };
+        let link = content["url"].as_str().or_else(|| content["navigate"].as_str());
+        let actions = content["actions"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let facts = ["ttl", "urgency", "topic"]
+            .into_iter()
+            .filter_map(|name| Some((name.to_owned(), shown.header(name)?.to_owned())));
+        InboxView::notification(InboxNotification {
+            app: "Browser".to_owned(),
+            heading: text_of(&content["title"]),
+            body: shown_body,
+            icon: content["icon"].as_str().map(str::to_owned),
+            image: content["image"].as_str().map(str::to_owned),
+            link: link.map(str::to_owned),
+            actions: actions.iter().map(|action| text_of(&action["title"])).collect(),
+            is_silent: false,
+            facts: facts.collect(),
+            data: Some(content["data"].clone()).filter(|data| !data.is_null()),
+        })
     },
     server_config: |_, _| Ok(String::new()),
 };

@@ -230,7 +230,11 @@ fn judge_network(network: &NetworkSection) -> Vec<Finding> {
     let private = "callers can reach this machine's own network through the server";
     let risks = [
         (network.allow_private_targets.is_any(), "network.allow_private_targets", private),
-        (network.allow_plain_http, "network.allow_plain_http", "messages can leave unencrypted"),
+        (
+            network.allow_plain_http.is_any(),
+            "network.allow_plain_http",
+            "messages can leave unencrypted",
+        ),
     ];
     let warn = |(_, check, found)| Finding::warn(check, found, "leave it off in production");
     let mut findings: Vec<_> = risks.into_iter().filter(|(on, ..)| *on).map(warn).collect();

@@ -14,7 +14,9 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 use postrider_channels::accounts::SecretRef;
-use postrider_channels::pool::{EgressRule, Nat64Prefix, PrivateTargets, ProxyUrl};
+use postrider_channels::pool::{
+    EgressRule, Nat64Prefix, PlainHttpTargets, PrivateTargets, ProxyUrl,
+};
 use postrider_channels::settings::{SecretText, SectionInfo};
 use postrider_channels::{registry, section};
 use serde::{Deserialize, Serialize};
@@ -208,8 +210,8 @@ section! {
         proxy_credential: Option<SecretRef> = None,
         /// Addresses of this machine from which targets are reached, in turn.
         source_addresses: Vec<IpAddr> = Vec::new(),
-        /// Deliver also over http:// without TLS.
-        allow_plain_http: bool = false,
+        /// Deliver also over http:// without TLS: true to all, or networks such as ["127.0.0.0/8", "10.20.0.0/16"].
+        allow_plain_http: PlainHttpTargets = PlainHttpTargets::All(false),
         /// A PEM file of certificate authorities, trusted beside the system's roots.
         extra_ca_file: Option<PathBuf> = None,
         /// Trust them only for these hosts, such as ["hooks.corp.example", "*.internal.example"]. For all if empty.

@@ -226,6 +226,9 @@ impl FakeSmtpSession {
         if let Some(flaw) = mail::flaw(&content, envelope.smtputf8) {
             let now = self.state.received.since_start_ms();
             self.state.received.counts.failed(ENTRY.kind, now, CheckFailure::Request, 554);
+            let sender = envelope.sender.unwrap_or_default();
+            let request = || last(&sender, envelope.by.as_deref(), content);
+            self.state.inbox.reject(ENTRY.kind, request, 554, flaw);
             return self.say(&format!("554 {flaw}")).await;
         }
         self.take(envelope, content).await
@@ -235,15 +238,17 @@ impl FakeSmtpSession {
     async fn take(&mut self, envelope: FakeEnvelope, content: Vec<u8>) -> SessionStep {
         let id = super::correlation(&content);
         let (sender, by) = (envelope.sender.unwrap_or_default(), envelope.by);
+        let request = Arc::new(last(&sender, by.as_deref(), content));
         let mut answer = None;
         for recipient in envelope.recipients {
             let receiver = recipient.receiver;
-            receiver.remember(last(&sender, by.as_deref(), &content));
+            receiver.remember(&request);
             let begun = recipient.begun.unwrap_or_else(|| self.state.begin(&receiver, &id));
+            self.state.inbox.give_content(begun.0.inbox, Arc::clone(&request));
             if answer.is_none() {
                 answer = Some(begun);
             } else {
-                self.state.received.end(&begun.0, AttemptEnding::Accepted { status: 250 });
+                self.state.end(&begun.0, AttemptEnding::Accepted { status: 250 });
             }
         }
         let Some((attempt, fault)) = answer else { return Ok(()) };
@@ -253,12 +258,12 @@ impl FakeSmtpSession {
                     tokio::time::sleep(Duration::from_millis(delay_ms.into())).await;
                 }
                 self.leaving = fault == Fault::GoAway;
-                self.state.received.end(&attempt, AttemptEnding::Accepted { status: 250 });
+                self.state.end(&attempt, AttemptEnding::Accepted { status: 250 });
                 let name = id.stable_hash(u64::from(attempt.number));
                 self.say(&format!("250 2.0.0 Ok: queued as {name:016X}")).await
             }
             Fault::ResetAfter => {
-                self.state.received.end(&attempt, AttemptEnding::AcceptedUnanswered);
+                self.state.end(&attempt, AttemptEnding::AcceptedUnanswered);
                 Err(SessionEnd)
             }
             other => self.fail(&attempt, other).await,
@@ -273,12 +278,12 @@ impl FakeSmtpSession {
             Fault::Refused => (421, None),
             Fault::HugeBody => {
                 let ending = AttemptEnding::Refused { status: 554, retry_after_s: None };
-                self.state.received.end(attempt, ending);
+                self.state.end(attempt, ending);
                 let line = format!("554-5.3.0 {}\r\n", "x".repeat(400)).repeat(64);
                 return self.say(&format!("{line}554 5.3.0 huge")).await;
             }
             _ => {
-                self.state.received.end(attempt, AttemptEnding::Unprocessed);
+                self.state.end(attempt, AttemptEnding::Unprocessed);
                 if fault == Fault::Hang {
                     tokio::time::sleep(HANG).await;
                 }
@@ -286,7 +291,7 @@ impl FakeSmtpSession {
             }
         };
         let (code, text) = refusal(status);
-        self.state.received.end(attempt, AttemptEnding::Refused { status: code, retry_after_s });
+        self.state.end(attempt, AttemptEnding::Refused { status: code, retry_after_s });
         self.say(&format!("{code} {text}")).await?;
         if code == 421 { Err(SessionEnd) } else { Ok(()) }
     }
@@ -343,10 +348,10 @@ fn is_taken(fault: Fault) -> bool {
     )
 }
 
-fn last(sender: &str, by: Option<&str>, content: &[u8]) -> LastRequest {
+fn last(sender: &str, by: Option<&str>, content: Vec<u8>) -> LastRequest {
     let mut headers = HeaderMap::new();
     let fields = ["from", "to", "subject", "message-id", "list-unsubscribe", "dkim-signature"];
-    let fields = fields.map(|name| (name, mail::field(content, name)));
+    let fields = fields.map(|name| (name, mail::field(&content, name)));
     let envelope =
         [("return-path", Some(sender.to_owned())), ("deliver-by", by.map(str::to_owned))];
     for (name, text) in fields.into_iter().chain(envelope) {
@@ -354,5 +359,6 @@ fn last(sender: &str, by: Option<&str>, content: &[u8]) -> LastRequest {
             headers.insert(name, value);
         }
     }
-    LastRequest { method: Method::POST, headers, body: content.to_vec().into() }
+    let uri = "smtp:".to_owned();
+    LastRequest { method: Method::POST, uri, headers, body: content.into() }
 }
