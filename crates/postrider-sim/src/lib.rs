@@ -25,7 +25,10 @@ mod storage;
 mod trace;
 mod world;
 
-pub use harm::{BrokenBound, HarmReport, WaitFigures, harm, harm_changed, harm_dense, harm_seeds};
+pub use harm::{
+    BrokenBound, HarmReport, WaitFigures, harm, harm_by_chance, harm_changed, harm_dense,
+    harm_seeds,
+};
 pub use mutants::{HarmSeeds, ablate_harm, mutate, mutate_harm};
 pub use regressions::REGRESSIONS;
 pub use run::{SimFailure, SimRun, run};

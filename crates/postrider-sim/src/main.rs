@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use postrider_sim::{
-    HarmSeeds, SeedRunner, SimFailure, SimRun, StoreKind, ablate_harm, harm, harm_changed,
-    harm_dense, harm_seeds, mutate, mutate_harm, run,
+    HarmSeeds, SeedRunner, SimFailure, SimRun, StoreKind, ablate_harm, harm_by_chance,
+    harm_changed, harm_dense, harm_seeds, mutate, mutate_harm, run,
 };
 
 /// Simulates Postrider over virtual time and checks its invariants.
@@ -62,6 +62,12 @@ struct HarmArgs {
     /// Run only this seed.
     #[arg(long)]
     seed: Option<u64>,
+    /// Number of threads; the number of cores by default.
+    #[arg(long)]
+    threads: Option<NonZeroUsize>,
+    /// Let the rules draw other random numbers: the N-th other ones.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    chance: u64,
     /// Print every world, not only those that broke a bound.
     #[arg(long)]
     all: bool,
@@ -130,12 +136,12 @@ fn run_harm(args: &HarmArgs) -> bool {
         return has_passed(ablate_harm(name, worlds(from, args.seeds.unwrap_or(2_000))));
     }
     let (from, seeds) = args.seed.map_or((from, args.seeds.unwrap_or(100)), |seed| (seed, 1));
-    let run = match (args.metamorphic, args.dense) {
-        (true, _) => harm_changed,
-        (false, true) => harm_dense,
-        (false, false) => harm,
+    let run = |seed| match (args.metamorphic, args.dense) {
+        (true, _) => harm_changed(seed),
+        (false, true) => harm_dense(seed),
+        (false, false) => harm_by_chance(seed, args.chance),
     };
-    let failed = harm_seeds(from, seeds, run, |report| {
+    let failed = harm_seeds(from, seeds, args.threads, run, |report| {
         if args.all || args.seed.is_some() || !report.broken.is_empty() {
             println!("{report}");
         }

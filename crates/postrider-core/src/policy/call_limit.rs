@@ -257,6 +257,9 @@ impl CallLimit {
 
     fn heed_latency(&mut self, cohort: CohortLatency, now: Timestamp) {
         let CohortLatency { p10_ms, half_used } = cohort;
+        if self.undo_in_vain(p10_ms, now) {
+            return;
+        }
         let base = self.latency.learn_base(p10_ms);
         let slow = base.saturating_mul(QUEUEING_FACTOR).max(base.saturating_add(QUEUEING_MS));
         let queueing = p10_ms > slow && half_used;
@@ -269,14 +272,6 @@ impl CallLimit {
         let measure = f64::from(p10_ms);
         let here = CutTrial { limit: self.limit, measure };
         match self.latency.trial {
-            Some(trial) if self.limit <= trial.limit * JUDGED_AT => {
-                if measure > trial.measure * PAID_LATENCY {
-                    self.latency.adopt_base(p10_ms);
-                    (self.latency.trial, self.latency.ignored_at) = (None, Some(now));
-                    return self.undo(trial, now);
-                }
-                self.latency.trial = Some(here);
-            }
             Some(trial) if self.limit < trial.limit => {
                 // The queue may still have been building up at the first cut.
                 let measure = measure.max(trial.measure);
@@ -290,6 +285,24 @@ impl CallLimit {
         self.cut((self.limit * CUT_LATENCY).max(FLOOR_LATENCY), now);
         self.queued_at = Some(now);
         self.reason = LimitReason::Slowed { from_ms: base, to_ms: p10_ms };
+    }
+
+    /// Cuts that went far enough must have made the answers faster, whether the limit is in use or not: fewer calls are
+    /// under way than before. If they did not, they are undone.
+    fn undo_in_vain(&mut self, p10_ms: u32, now: Timestamp) -> bool {
+        let is_far = |trial: &CutTrial| {
+            self.limit <= (trial.limit * JUDGED_AT).max(FLOOR_LATENCY) && self.limit < trial.limit
+        };
+        let Some(trial) = self.latency.trial.filter(is_far) else { return false };
+        self.latency.trial = None;
+        let measure = f64::from(p10_ms);
+        if measure > trial.measure * PAID_LATENCY {
+            self.latency.adopt_base(p10_ms);
+            self.latency.ignored_at = Some(now);
+            self.undo(trial, now);
+            return true;
+        }
+        false
     }
 
     /// Nothing is learned for one round trip after a change: calls under way tell of the same excess,
@@ -326,10 +339,7 @@ impl CallLimit {
         let is_late = signs.spent.time(now) >= TIME_JUDGED.max(self.round_trip() * TRIPS_JUDGED);
         let known = signs.spent.is_known(is_late);
         let here = CutTrial { limit: self.limit, measure: if known { well_at_once } else { 0.0 } };
-        let is_further = signs
-            .trial
-            .is_some_and(|trial| self.limit < trial.limit && self.limit > trial.limit * JUDGED_AT);
-        if !is_further && !known && !is_late {
+        if !known && !is_late {
             return;
         }
         match signs.trial {

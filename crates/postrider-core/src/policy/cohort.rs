@@ -226,24 +226,3 @@ impl RefusalSample {
         self.sample.addresses.max(self.sample.addresses_before)
     }
 }
-
-/// The two tenants seen last.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct TenantPair {
-    latest: Option<(u64, Timestamp)>,
-    other: Option<(u64, Timestamp)>,
-}
-
-impl TenantPair {
-    pub(super) fn note(&mut self, tenant: u64, now: Timestamp) {
-        if self.latest.is_some_and(|(latest, _)| latest != tenant) {
-            self.other = self.latest;
-        }
-        self.latest = Some((tenant, now));
-    }
-
-    /// Two tenants were seen lately.
-    pub(super) fn are_two(&self, now: Timestamp) -> bool {
-        self.other.is_some_and(|(_, at)| at <= now && now.since(at) < AGE_MAX)
-    }
-}

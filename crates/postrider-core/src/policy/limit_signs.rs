@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use crate::model::time::Timestamp;
-use crate::policy::cohort::{Cohort, RefusalSample, TenantPair};
+use crate::policy::cohort::{Cohort, RefusalSample};
 use crate::policy::refusal_levels::RefusalLevels;
 use crate::policy::refused_tenants::RefusedTenants;
 use crate::policy::refusing_addresses::RefusingAddresses;
+use crate::policy::tenant_pair::TenantPair;
 
 /// This many refused calls of a sample of 64, from so many addresses, are no noise: more than 5 %.
 const REFUSED_MIN: usize = 4;
@@ -18,6 +19,8 @@ const ANSWERS_SURE: usize = 16;
 /// So many calls have to go well before the time spent in calls is compared.
 const WELL_JUDGED: u32 = 48;
 const WELL_JUDGED_LATE: u32 = 16;
+/// A tenant that called within this time is active.
+const ACTIVE: Duration = Duration::from_secs(60);
 
 /// The state before a row of cuts, to which the limit returns if they do not help.
 #[derive(Debug, Clone, Copy)]
@@ -164,6 +167,6 @@ impl RefusalSign {
         refused >= REFUSED_MIN
             && (is_sure || !is_doubling)
             && self.sample.addresses().1 >= addresses_min
-            && (self.refused_tenants.are_several() || !self.tenants.are_two(now))
+            && (self.refused_tenants.are_several() || !self.tenants.are_two(ACTIVE, now))
     }
 }

@@ -46,6 +46,7 @@ pub mod signal;
 pub mod storm;
 pub mod strikes;
 pub mod tenant_health;
+pub mod tenant_pair;
 pub mod throttle;
 pub mod ttl;
 pub mod validity;

@@ -4,12 +4,14 @@
 use std::time::Duration;
 
 use crate::model::time::Timestamp;
-use crate::policy::cohort::TenantPair;
+use crate::policy::tenant_pair::TenantPair;
 
 /// So many calls, so many of them to one address at most, over so long.
 const CALLS_MIN: usize = 12;
 const PER_ADDRESS: usize = 4;
 const TIME_MIN: Duration = Duration::from_secs(1);
+/// A tenant that called within this time is active.
+const ACTIVE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct OriginStall {
@@ -57,7 +59,7 @@ impl OriginStall {
     pub(super) fn stands(&self, usual: Duration, now: Timestamp) -> bool {
         self.begun >= CALLS_MIN
             && now.since(self.since) >= TIME_MIN + usual
-            && (self.others || !self.tenants.are_two(now))
+            && (self.others || !self.tenants.are_two(ACTIVE, now))
     }
 }
 

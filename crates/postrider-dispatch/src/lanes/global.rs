@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::hash::Hash;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -67,28 +68,28 @@ impl WaitingLanes {
     }
 }
 
-/// Calls under way, and whose they are.
+/// Calls under way, by tenant and origin.
 #[derive(Default)]
 struct HeldCalls {
     used: usize,
-    by_tenant: HashMap<u64, usize>,
+    by_holder: HashMap<(u64, u64), usize>,
 }
 
 impl HeldCalls {
-    /// What a tenant sees of so many places.
-    fn places(&self, all: usize, tenant: u64) -> PlaceUse {
-        let held = self.by_tenant.get(&tenant).copied().unwrap_or(0);
+    /// What a tenant sees of so many places when it calls an origin.
+    fn places(&self, all: usize, tenant: u64, origin: u64) -> PlaceUse {
+        let held = self.by_holder.get(&(tenant, origin)).copied().unwrap_or(0);
         PlaceUse { all, used: self.used, held }
     }
 
-    fn begin(&mut self, tenant: u64) {
+    fn begin(&mut self, tenant: u64, origin: u64) {
         self.used += 1;
-        *self.by_tenant.entry(tenant).or_default() += 1;
+        *self.by_holder.entry((tenant, origin)).or_default() += 1;
     }
 
-    fn end(&mut self, tenant: u64) {
+    fn end(&mut self, tenant: u64, origin: u64) {
         self.used = self.used.saturating_sub(1);
-        count_down(&mut self.by_tenant, tenant);
+        count_down(&mut self.by_holder, (tenant, origin));
     }
 }
 
@@ -125,7 +126,7 @@ impl HeldApart {
     }
 }
 
-fn count_down(counts: &mut HashMap<u64, usize>, key: u64) {
+fn count_down<K: Hash + Eq>(counts: &mut HashMap<K, usize>, key: K) {
     if let Entry::Occupied(mut count) = counts.entry(key) {
         *count.get_mut() = count.get().saturating_sub(1);
         if *count.get() == 0 {
@@ -135,9 +136,9 @@ fn count_down(counts: &mut HashMap<u64, usize>, key: u64) {
 }
 
 impl GlobalCalls {
-    /// How many more calls of this priority a tenant (a number that stands for it) may make.
-    pub(super) fn room(&self, all: usize, tenant: u64, priority: Priority) -> usize {
-        ordinary_room(lock(&self.all).places(all, tenant), priority)
+    /// How many more calls of this priority a tenant may make to an origin (numbers that stand for them).
+    pub(super) fn room(&self, all: usize, tenant: u64, origin: u64, priority: Priority) -> usize {
+        ordinary_room(lock(&self.all).places(all, tenant, origin), priority)
     }
 
     /// How many more calls a tenant may make to an origin whose length nobody knows, or that are known to last long.
@@ -176,7 +177,7 @@ impl GlobalCalls {
 
     /// A call of a tenant to an origin (numbers that stand for them) begins.
     pub(super) fn begin(&self, tenant: u64, origin: u64, is_apart: bool) {
-        lock(&self.all).begin(tenant);
+        lock(&self.all).begin(tenant, origin);
         if is_apart {
             self.becomes_apart(tenant, origin);
         }
@@ -188,7 +189,7 @@ impl GlobalCalls {
     }
 
     pub(super) fn end(&self, tenant: u64, origin: u64, is_apart: bool) {
-        lock(&self.all).end(tenant);
+        lock(&self.all).end(tenant, origin);
         if is_apart {
             lock(&self.apart).end(tenant, origin);
         }

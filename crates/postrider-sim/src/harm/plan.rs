@@ -31,6 +31,8 @@ pub(crate) struct HarmPlan {
     pub connections_max: usize,
     /// Changes the names of tenants and origins, and nothing else.
     pub naming: u64,
+    /// Changes the random numbers that the rules draw, and nothing else.
+    pub chance: u64,
 }
 
 /// How an origin answers in health.
@@ -105,7 +107,7 @@ impl HarmPlan {
         arrivals: Vec<Arrival>,
         connections_max: usize,
     ) -> Self {
-        Self { seed, size, arrivals, sick: vec![], connections_max, naming: 0 }
+        Self { seed, size, arrivals, sick: vec![], connections_max, naming: 0, chance: 0 }
     }
 
     /// Calls at once in all, as the server has them: no more than there are connections.
@@ -130,6 +132,19 @@ impl HarmPlan {
             self.arrivals = arrivals;
         } else {
             self.sick.pop();
+        }
+    }
+
+    /// The same world, in which the rules draw other random numbers.
+    pub(crate) fn with_chance(&self, chance: u64) -> Self {
+        Self { chance, ..self.clone() }
+    }
+
+    /// What the random numbers of the rules begin with.
+    pub(crate) fn seed_of_rules(&self) -> u64 {
+        match self.chance {
+            0 => self.seed,
+            chance => draw(self.seed, "chance", chance).next(),
         }
     }
 

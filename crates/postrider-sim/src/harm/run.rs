@@ -74,7 +74,7 @@ async fn drive(plan: &Arc<HarmPlan>, kind: HarmRunKind, clock: &Arc<SimClock>) -
     let limits =
         DispatchLimits { concurrency: plan.places(), per_origin, ..DispatchLimits::default() };
     let policies = Policies::new(Policy::new(Class::built_in(), limits));
-    let lanes = Lanes::new(policies, clock.clone(), plan.seed);
+    let lanes = Lanes::new(policies, clock.clone(), plan.seed_of_rules());
     let network = SimNetwork::new(plan.clone(), kind, clock.clone());
     let invariants = (kind == HarmRunKind::SomeSick)
         .then(|| InvariantWatch::new(plan.clone(), lanes.clone(), network.clone()));
@@ -86,7 +86,7 @@ async fn drive(plan: &Arc<HarmPlan>, kind: HarmRunKind, clock: &Arc<SimClock>) -
         lanes,
         clock: clock.clone() as Arc<dyn Clock>,
         observer: watch.clone(),
-        seed: plan.seed,
+        seed: plan.seed_of_rules(),
     });
     let looking = invariants.clone().map(|invariants| tokio::spawn(invariants.run()));
     let mut senders = MessageMaker::new(plan);

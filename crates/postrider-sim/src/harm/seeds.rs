@@ -1,4 +1,4 @@
-//! Runs the worlds of many seeds on all cores.
+//! Runs the worlds of many seeds, on all cores unless fewer are asked for.
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,12 +12,13 @@ use super::HarmReport;
 pub fn harm_seeds(
     from: u64,
     seeds: u64,
-    run: fn(u64) -> HarmReport,
+    threads: Option<NonZeroUsize>,
+    run: impl Fn(u64) -> HarmReport + Sync,
     show: impl Fn(&HarmReport) + Sync,
 ) -> Vec<u64> {
     let next = AtomicU64::new(from);
     let failed = Mutex::new(Vec::new());
-    let threads = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    let threads = threads.or(thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get);
     let work = || {
         loop {
             let seed = next.fetch_add(1, Ordering::Relaxed);

@@ -25,6 +25,8 @@ const SEEN_MS: u64 = 50;
 const SICK_FAILURES: u32 = 3;
 const SICK_PER_S: f64 = 10.0;
 const SICK_SHARE: f64 = 0.1;
+/// Those per second are counted over so long at the least.
+const SICK_WINDOW_S: f64 = 10.0;
 
 pub(super) fn check(plan: &HarmPlan, calls: &[WireCall]) -> Vec<BrokenBound> {
     let mut broken = Vec::new();
@@ -80,11 +82,16 @@ fn refused(
     // A burst beyond one tenant's quota is met by every new burst.
     let is_quota = matches!(part.level, SickLevel::TenantAtOrigin { .. });
     let share = if is_quota { 0.25 } else { 0.05 };
-    // Each tenant finds out by itself. One call a second does not hurt.
-    let allowed = TOO_MANY as f64 * tenants + seconds + share * all;
-    let allowed_of_sick = SICK_PER_S * seconds + SICK_SHARE * all;
+    let of_sick_addresses = SICK_PER_S * seconds.max(SICK_WINDOW_S) + SICK_SHARE * all;
+    // A 429 says that it is too much. A 503 does not: it may be about its address as well.
+    let beside = match is_said(&part.kind) {
+        true => seconds + share * all,
+        false => of_sick_addresses,
+    };
+    // Each tenant finds out by itself.
+    let allowed = TOO_MANY as f64 * tenants + beside;
     let detail = format!("{others} of {all} calls, and {of_sick} to sick addresses");
-    (others > allowed || of_sick > allowed_of_sick)
+    (others > allowed || of_sick > of_sick_addresses)
         .then_some(BrokenBound { bound: "calls refused by an overloaded origin", detail })
 }
 
@@ -173,6 +180,11 @@ impl KnownTrouble {
     fn lasts(&self, ms: i64, at: i64) -> bool {
         self.since.is_some_and(|since| at - since >= ms)
     }
+}
+
+/// Whether the origin says with its answer that it gets too much.
+fn is_said(kind: &SickKind) -> bool {
+    matches!(kind, SickKind::Slots { status: 429, .. } | SickKind::Rate { status: 429, .. })
 }
 
 /// Whether the part is sick at that time, and has been for at least so long.

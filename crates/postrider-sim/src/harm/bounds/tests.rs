@@ -38,6 +38,7 @@ fn plan(kind: SickKind, when: SickTime) -> HarmPlan {
         sick: vec![part],
         connections_max: 96,
         naming: 0,
+        chance: 0,
     }
 }
 
@@ -64,7 +65,8 @@ fn broken_by(plan: &HarmPlan, change: impl Fn(&Arrival, &mut DeliveryFate)) -> V
 
 fn broken(plan: &HarmPlan, sick: HarmRun) -> Vec<&'static str> {
     let runs = HarmRuns { plan, alone: run(plan), well: run(plan), sick };
-    runs.check().into_iter().map(|broken| broken.bound).collect()
+    let broken = runs.check_measured().into_iter().chain(runs.check_always());
+    broken.map(|broken| broken.bound).collect()
 }
 
 fn healthy(change: impl Fn(&mut DeliveryFate)) -> Vec<&'static str> {
@@ -112,6 +114,33 @@ fn healthy_work_that_waits_longer_breaks_every_bound_on_waiting() {
 fn healthy_work_that_arrives_later_breaks_the_bound_on_lag() {
     let broken = healthy(|fate| fate.accepted = fate.accepted.map(|at| at + 6_000));
     assert_eq!(broken, ["lag of the delivered"]);
+}
+
+#[test]
+fn that_single_deliveries_arrive_later_is_no_lag() {
+    let late = |few: i64| {
+        healthy(move |fate| {
+            fate.accepted = fate.accepted.map(|at| if at > few { at } else { at + 6_000 });
+        })
+    };
+    assert!(late(499).is_empty(), "five");
+    assert_eq!(late(9_999), ["lag of the delivered"], "a hundred");
+}
+
+#[test]
+fn a_percentile_of_few_values_is_known_less_well() {
+    let sure = |values: i64| sure_percentile((0..values).collect(), 0.99);
+    assert_eq!((sure(100), sure(10_000)), (98, 9_890));
+}
+
+#[test]
+fn a_backlog_of_the_reference_allows_a_lag_of_its_least_speed() {
+    let plan = plan(SickKind::Reset, SickTime::Always);
+    let runs = HarmRuns { plan: &plan, alone: run(&plan), well: run(&plan), sick: run(&plan) };
+    let due = || (0..900).map(|n| n * 100);
+    let backlog: Vec<_> = due().map(|at| at.max(10_000)).collect();
+    let slower = runs.slower_backlog(&backlog);
+    assert_eq!((slower[0], slower[300], slower[899]), (1_764, 1_764, 0));
 }
 
 #[test]

@@ -8,6 +8,7 @@ use postrider_dispatch::lanes::LaneReport;
 
 use crate::harm::bounds::BrokenBound;
 
+pub(crate) const CUT_UNDONE: &str = "a cut that does not help is undone";
 /// How long a limit may stay at half or less of what it was, while it is in use.
 const CUT_MS: i64 = 20_000;
 /// Where nothing was accepted for so long, there is nothing to be had from more calls.
@@ -64,7 +65,7 @@ impl LimitCuts {
             return None;
         }
         let detail = format!("o{origin} from {since} to {now} ms: {why}; {} before", seen.most);
-        Some(BrokenBound { bound: "a cut that does not help is undone", detail })
+        Some(BrokenBound { bound: CUT_UNDONE, detail })
     }
 }
 

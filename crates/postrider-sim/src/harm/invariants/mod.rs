@@ -29,6 +29,7 @@ use super::traffic::Arrival;
 use facts::PlanFacts;
 pub(crate) use free_attempts::CountedFailures;
 use idle_places::IdlePlaces;
+pub(crate) use limit_cuts::CUT_UNDONE;
 use limit_cuts::LimitCuts;
 use probes::{OpenBreakers, ProbedAddresses};
 

@@ -71,9 +71,11 @@ pub(super) fn check(plan: &HarmPlan, calls: &[WireCall]) -> Vec<BrokenBound> {
             let window = windows.entry((arrival.origin, at / WINDOW_MS)).or_default();
             window.0 += 1;
             window.1 += u32::from(own.is_sick(arrival.address));
-            broken.extend(own.began(arrival.address, at).map(|(bound, detail)| BrokenBound {
-                bound,
-                detail: format!("{}, address {}: {detail}", who(), arrival.address),
+            broken.extend(own.began(arrival.address, call, at).map(|(bound, detail)| {
+                BrokenBound {
+                    bound,
+                    detail: format!("{}, address {}: {detail}", who(), arrival.address),
+                }
             }));
         } else {
             own.ended(arrival.address, call);
@@ -95,11 +97,12 @@ impl TenantCalls {
     }
 
     /// A request is written. Says what is wrong about it.
-    fn began(&mut self, address: u32, at: i64) -> Option<(&'static str, String)> {
+    fn began(&mut self, address: u32, call: &WireCall, at: i64) -> Option<(&'static str, String)> {
         let own = self.addresses.entry(address).or_default();
         let of_address = own.began(at);
         let Some((since, calls)) = self.down.as_mut() else { return of_address };
-        if at < *since + UNDER_WAY_MS || own.sick.is_some() {
+        // What asks for less says nothing: another call may try.
+        if at < *since + UNDER_WAY_MS || own.sick.is_some() || call.refused {
             return of_address;
         }
         calls.push(at);

@@ -62,8 +62,8 @@ pub(super) const LIMIT: &[RuleChange] = &[
         "two tenants have to be refused where two are active",
         &[patch(
             core!("limit_signs.rs"),
-            "|| !self.tenants.are_two(now))",
-            "|| !self.tenants.are_two(now)\n                || now.0 > 0)",
+            "|| !self.tenants.are_two(ACTIVE, now))",
+            "|| !self.tenants.are_two(ACTIVE, now)\n                || now.0 > 0)",
         )],
     ),
     rule(
@@ -98,8 +98,8 @@ pub(super) const LIMIT: &[RuleChange] = &[
         "refusals cut the limit once it is known how many calls go well at once",
         &[patch(
             core!("call_limit.rs"),
-            "if !is_further && !known && !is_late {",
-            "if now.0 < 0 && !is_further && !known && !is_late {",
+            "if !known && !is_late {",
+            "if now.0 < 0 && !known && !is_late {",
         )],
     ),
     rule(

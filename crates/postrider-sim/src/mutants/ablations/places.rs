@@ -155,11 +155,20 @@ pub(super) const PLACES: &[RuleChange] = &[
     ),
     rule(
         "by-occupancy",
-        "a tenant's calls are eight times what is free at most",
+        "a tenant's calls to an origin are eight times what is free at most",
         &[patch(
             core!("global_places.rs"),
             "const ORDINARY_SHARE: usize = 8;",
             "const ORDINARY_SHARE: usize = 1_000_000;",
+        )],
+    ),
+    rule(
+        "origin-share",
+        "a tenant that holds more than its share of an origin's places gets one call per turn",
+        &[patch(
+            core!("global_places.rs"),
+            "4 * places.held * holders > 5 * places.all",
+            "places.held == usize::MAX && holders > 5 * places.all",
         )],
     ),
     rule(
