@@ -17,6 +17,7 @@ mod events;
 mod explain;
 mod extract;
 mod held;
+mod history;
 mod lanes;
 mod lines;
 mod messages;
@@ -57,6 +58,7 @@ use crate::config::Config;
 use crate::keys::{ApiKeys, Caller, SigningKeys};
 use crate::live::{LiveConfig, OperatorActions, TemplateStore};
 use crate::quotas::TenantQuotas;
+use crate::rollups::RollupCounter;
 use crate::serve::CredentialMonitor;
 use crate::serve::regions::RegionWatch;
 use crate::telemetry::Metrics;
@@ -79,6 +81,7 @@ pub struct ApiParts {
     pub keys: ApiKeys,
     pub signing: Arc<SigningKeys>,
     pub metrics: Arc<Metrics>,
+    pub(crate) rollups: Arc<RollupCounter>,
     pub audit: Arc<AuditTrail>,
     /// Absent if the store is not encrypted.
     pub data_keys: Option<Arc<DataKeys>>,
@@ -203,7 +206,8 @@ pub fn metrics_router(app: SharedState) -> Router {
 }
 
 /// Paths that take query parameters. Each handler refuses unknown ones.
-const QUERY_PATHS: [&str; 7] = [
+const QUERY_PATHS: [&str; 8] = [
+    "/v1/stats/history",
     "/v1/webhook-secrets",
     "/v1/deliveries",
     "/v1/dead-letters",

@@ -8,8 +8,8 @@ use utoipa::{Modify, OpenApi};
 use super::settings::{classes, limits, tenants};
 use super::{
     SharedState, accounts, addresses, api_keys, audit, batch, dead_letters, deliveries, encryption,
-    events, held, lanes, messages, openapi_problems, overview, settings, sign_in, signing_keys,
-    strikes, templates,
+    events, held, history, lanes, messages, openapi_problems, overview, settings, sign_in,
+    signing_keys, strikes, templates,
 };
 
 pub(super) type Route = (&'static str, &'static [&'static str], MethodRouter<SharedState>);
@@ -73,7 +73,7 @@ api! {
     "/v1/encryption/rotate" => post(encryption::rotate);
     "/v1/encryption/tenants/{name}/destroy" => post(encryption::destroy);
     "/v1/stats" => get(overview::stats);
-    "/v1/stats/history" => get(overview::history);
+    "/v1/stats/history" => get(history::history);
     "/v1/lanes" => get(lanes::list);
     "/v1/lanes/{id}" => get(lanes::show);
     "/v1/lanes/{id}/pause" => post(lanes::pause);

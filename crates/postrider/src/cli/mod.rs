@@ -21,6 +21,7 @@ mod selection;
 mod send;
 mod serve;
 mod settings;
+mod stats;
 mod status;
 mod templates;
 
@@ -119,6 +120,8 @@ enum CliCommand {
     Lanes(ClientArgs<lanes::LanesCommand>),
     /// Accounts at providers: which are used, which are held, why and until when.
     Accounts(ClientArgs<accounts::AccountsCommand>),
+    /// The history: counts and latencies by minute or hour.
+    Stats(ClientArgs<stats::StatsCommand>),
     /// The audit log: who did what. List, export, verify.
     Audit(ClientArgs<audit::AuditCommand>),
     /// Encryption at rest: status, rotate the master key, destroy the key of a tenant.
@@ -225,6 +228,7 @@ impl CliCommand {
             Self::WebhookSecrets(args) => args.run(keys::webhook_secrets).await,
             Self::Lanes(args) => args.run(lanes::run).await,
             Self::Accounts(args) => args.run(accounts::run).await,
+            Self::Stats(args) => args.run(stats::run).await,
             Self::Audit(args) => args.run(audit::run).await,
             Self::Encryption(args) => args.run(encryption::run).await,
             Self::Doctor(args) => doctor::run(args).await,

@@ -22,7 +22,7 @@ const SECTIONS: [&str; 12] = [
 ];
 
 /// Single settings that can change while the server runs.
-const SETTINGS: [&str; 13] = [
+const SETTINGS: [&str; 15] = [
     "server.body_bytes_max",
     "server.batch_results_bytes_max",
     "server.batch_idle_timeout_s",
@@ -35,6 +35,8 @@ const SETTINGS: [&str; 13] = [
     "server.key_event_streams_max",
     "server.address_requests_per_s",
     "server.address_requests_burst",
+    "rollups.minutes_kept_h",
+    "rollups.hours_kept_days",
     "log.level",
 ];
 

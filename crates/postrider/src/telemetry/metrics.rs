@@ -73,6 +73,7 @@ pub struct Metrics {
     clock_offset: Gauge<f64, AtomicU64>,
     quota_used: Family<OutcomeLabel, Gauge<f64, AtomicU64>>,
     over_quota: Gauge,
+    rollups: Family<OutcomeLabel, Counter>,
 }
 
 impl Metrics {
@@ -182,6 +183,7 @@ impl Metrics {
                 "tenants_over_quota",
                 "Tenants whose new messages are refused because of a quota",
             ),
+            rollups: add(r, "rollup_parts", "Parts of the history: written or failed"),
             registry,
         };
         Arc::new(metrics)
@@ -222,6 +224,12 @@ impl Metrics {
     pub fn audited(&self, is_written: bool) {
         let outcome = if is_written { "written" } else { "failed" };
         self.audited.get_or_create(&OutcomeLabel { outcome }).inc();
+    }
+
+    /// Counts parts of rollups that the store took or did not take.
+    pub fn rollups_written(&self, parts: usize, is_written: bool) {
+        let outcome = if is_written { "written" } else { "failed" };
+        self.rollups.get_or_create(&OutcomeLabel { outcome }).inc_by(parts as u64);
     }
 
     pub fn connection_refused(&self) {

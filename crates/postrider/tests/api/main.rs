@@ -12,6 +12,7 @@ mod events;
 mod fcm_apns;
 mod full_disk;
 mod held;
+mod history;
 mod kept_word;
 mod lanes;
 mod messages;

@@ -10,6 +10,7 @@ use rusqlite::config::DbConfig;
 use super::audit::AUDIT;
 use super::documents_step::DOCUMENTS;
 use super::prelude::*;
+use super::rollups::ROLLUPS;
 use super::statement::is_local;
 use super::tags::TAGS;
 use super::upgrade::{LayoutStep, RowChange, bring_up_to_date};
@@ -26,6 +27,7 @@ pub(crate) const STEPS: &[LayoutStep] = &[
     LayoutStep::tables(WAITING_LISTED_LATER),
     TAGS,
     LayoutStep::tables(AUDIT),
+    LayoutStep::tables(ROLLUPS),
 ];
 
 /// The layout that this version writes.

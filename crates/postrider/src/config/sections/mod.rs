@@ -4,6 +4,7 @@ mod encryption;
 mod policy;
 mod quotas;
 mod retention;
+mod rollups;
 mod strikes;
 
 use std::collections::BTreeMap;
@@ -28,6 +29,7 @@ pub use policy::{
 };
 pub use quotas::QuotaSection;
 pub use retention::RetentionSection;
+pub use rollups::RollupSection;
 pub use strikes::StrikesSection;
 
 /// All sections that are not tables by name, in the order of the reference.
@@ -48,6 +50,7 @@ pub(super) fn all() -> Vec<SectionInfo> {
         CapacitySection::INFO,
         QuotaSection::INFO,
         RetentionSection::INFO,
+        RollupSection::INFO,
         LogSection::INFO,
     ]);
     all
