@@ -31,6 +31,7 @@ pub mod pace;
 pub mod place_queue;
 pub mod probe_breaker;
 pub mod probe_choice;
+pub mod problems;
 pub mod ramp_breaker;
 pub mod rate_slice;
 pub mod rate_stock;

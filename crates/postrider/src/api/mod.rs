@@ -3,6 +3,7 @@
 
 mod accounts;
 mod addresses;
+mod alerts;
 mod api_keys;
 mod audit;
 mod auth;
@@ -28,6 +29,7 @@ mod page;
 mod parameters;
 mod prelude;
 mod problem;
+mod problems;
 mod request_limits;
 mod schema;
 mod settings;
@@ -37,6 +39,7 @@ mod strikes;
 mod templates;
 mod views;
 
+use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 
 use axum::Router;
@@ -65,6 +68,7 @@ use crate::telemetry::Metrics;
 use audit::{audit, note_audit};
 pub(crate) use caller_address::PeerAddress;
 use extract::CallRules;
+pub(crate) use overview::load_and_capacity;
 pub use problem::Problem;
 pub(crate) use request_limits::network_of;
 pub use request_limits::{CallGate, OpenPermit};
@@ -102,6 +106,7 @@ pub struct ApiState {
     pub quotas: TenantQuotas,
     /// Absent if the server sends nothing.
     dispatcher: OnceLock<DispatcherStatus>,
+    listen: OnceLock<SocketAddr>,
 }
 
 pub type SharedState = Arc<ApiState>;
@@ -125,6 +130,7 @@ impl ApiState {
             failed_sign_ins: FailedSignIns::default(),
             quotas: TenantQuotas::default(),
             dispatcher: OnceLock::new(),
+            listen: OnceLock::new(),
         }
     }
 
@@ -153,6 +159,16 @@ impl ApiState {
     /// From now on the server is ready only while the dispatcher works.
     pub fn watch_dispatcher(&self, status: DispatcherStatus) {
         let _ = self.dispatcher.set(status);
+    }
+
+    /// Notes the address that the API has.
+    pub(crate) fn listens_on(&self, address: SocketAddr) {
+        let _ = self.listen.set(address);
+    }
+
+    /// Absent before the API listens.
+    pub(crate) fn listen_address(&self) -> Option<SocketAddr> {
+        self.listen.get().copied()
     }
 
     fn has_dispatcher_ended(&self) -> bool {
@@ -206,7 +222,8 @@ pub fn metrics_router(app: SharedState) -> Router {
 }
 
 /// Paths that take query parameters. Each handler refuses unknown ones.
-const QUERY_PATHS: [&str; 8] = [
+const QUERY_PATHS: [&str; 9] = [
+    "/v1/problems",
     "/v1/stats/history",
     "/v1/webhook-secrets",
     "/v1/deliveries",

@@ -1,4 +1,4 @@
-//! The status page at `/`: four files of our own. It loads nothing from other servers.
+//! The status page at `/`: five files of our own. It loads nothing from other servers.
 
 use axum::http::HeaderValue;
 use axum::response::{IntoResponse, Response};
@@ -10,10 +10,11 @@ const CSP: &str = "default-src 'none'; style-src 'self'; script-src 'self'; conn
                    img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// Path, content type and text.
-const FILES: [(&str, &str, &str); 4] = [
+const FILES: [(&str, &str, &str); 5] = [
     ("/", "text/html; charset=utf-8", include_str!("../page/index.html")),
     ("/assets/page.css", "text/css; charset=utf-8", include_str!("../page/page.css")),
     ("/assets/page.js", "text/javascript; charset=utf-8", include_str!("../page/page.js")),
+    ("/assets/problems.js", "text/javascript; charset=utf-8", include_str!("../page/problems.js")),
     ("/assets/view.js", "text/javascript; charset=utf-8", include_str!("../page/view.js")),
 ];
 

@@ -6,7 +6,7 @@ use super::ReloadReport;
 use crate::config::{Config, ConfigError};
 
 /// Sections that can change as a whole while the server runs.
-const SECTIONS: [&str; 12] = [
+const SECTIONS: [&str; 14] = [
     "encryption",
     "classes",
     "tenants",
@@ -18,6 +18,8 @@ const SECTIONS: [&str; 12] = [
     "capacity",
     "limits",
     "retention",
+    "problems",
+    "alerts",
     "templates",
 ];
 

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use postrider_core::policy::rollup::{OTHER, RollupFigures, RollupKey, RollupKind, RollupTable};
 use postrider_core::ports::store::{RollupName, RollupPart, RollupSpan};
@@ -10,6 +11,8 @@ use postrider_core::{Clock, LaneKey, TenantId, Timestamp};
 
 /// Minutes that wait to be written while the store fails. The oldest is dropped for a new one.
 const MINUTES_MAX: usize = 15;
+/// A lane that no check held for so long is not looked at any more.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
 
 pub(crate) struct RollupCounter {
     clock: Arc<dyn Clock>,
@@ -18,7 +21,15 @@ pub(crate) struct RollupCounter {
     lanes_max: usize,
     minutes: Mutex<CountedMinutes>,
     /// Lanes whose provider a check may hold, by tenant, channel and provider, with the cause.
-    held: Mutex<HashMap<LaneKey, &'static str>>,
+    held: Mutex<HashMap<LaneKey, WatchedLane>>,
+}
+
+/// A lane that a check closed for.
+#[derive(Clone, Copy)]
+struct WatchedLane {
+    cause: &'static str,
+    /// When it was last held.
+    last: Timestamp,
 }
 
 /// The last one is the present minute.
@@ -173,27 +184,33 @@ impl RollupCounter {
         let lane = LaneKey { class: "".into(), ..lane.clone() };
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         if held.len() < self.lanes_max || held.contains_key(&lane) {
-            held.insert(lane, cause);
+            held.insert(lane, WatchedLane { cause, last: self.clock.now() });
         }
     }
 
-    /// Counts a second for every lane that is still held. `is_held` says by what, given the cause that was noted.
+    /// Counts a second for every lane that is held. `is_held` says by what, given the cause that was noted. A lane that was
+    /// not held for a while is forgotten: a breaker that tries its provider is not held for a moment.
     pub(crate) fn count_held(
         &self,
         is_held: impl Fn(&LaneKey, &'static str) -> Option<&'static str>,
     ) {
         let watched = {
             let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-            held.iter().map(|(lane, cause)| (lane.clone(), *cause)).collect::<Vec<_>>()
+            held.iter().map(|(lane, watched)| (lane.clone(), *watched)).collect::<Vec<_>>()
         };
-        for (lane, cause) in watched {
-            match is_held(&lane, cause) {
-                Some(by) => self.count(|minute| {
+        let now = self.clock.now();
+        for (lane, watched) in watched {
+            let by = is_held(&lane, watched.cause);
+            if let Some(by) = by {
+                self.count(|minute| {
                     minute.lane(&lane, self.lanes_max).row(RollupKind::Held, by).count += 1;
-                }),
-                None => {
-                    self.held.lock().unwrap_or_else(PoisonError::into_inner).remove(&lane);
-                }
+                });
+            }
+            let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+            match held.get_mut(&lane) {
+                Some(known) if by.is_some() => known.last = now,
+                Some(known) if now.since(known.last) >= FORGOTTEN_AFTER => drop(held.remove(&lane)),
+                _ => {}
             }
         }
     }
@@ -291,7 +308,7 @@ mod tests {
         assert_eq!(counts(&second, Some("acme")), [("https://h1".to_owned(), 2)]);
         assert_eq!(counts(&second, None), [("https://h1".to_owned(), 3)]);
         assert!(counter.news().is_empty());
-        clock.advance(std::time::Duration::from_secs(60));
+        clock.advance(Duration::from_secs(60));
         counter.note_delivery(&lane("acme", 1), "sent", 5);
         let third = counter.news();
         assert!(third.iter().all(|part| part.name.at == Timestamp::from_secs(660)));
@@ -304,7 +321,7 @@ mod tests {
         counter.note_attempt(&lane("acme", 1), "accepted", 20, false, false);
         let lost = counter.news();
         counter.write_again(&lost);
-        clock.advance(std::time::Duration::from_secs(60));
+        clock.advance(Duration::from_secs(60));
         counter.note_attempt(&lane("shop", 1), "accepted", 20, false, false);
         let parts = counter.news();
         assert!(lost.iter().all(|part| parts.contains(part)));
@@ -332,12 +349,15 @@ mod tests {
 
     #[test]
     fn a_lane_is_counted_as_held_until_it_is_not() {
-        let (_, counter) = counter(3);
+        let (clock, counter) = counter(3);
         counter.watch_held(&lane("acme", 1), "breaker");
         for second in 0..5 {
-            counter.count_held(|_, cause| (second < 3).then_some(cause));
+            counter.count_held(|_, cause| (second != 3).then_some(cause));
         }
-        assert_eq!(counts(&counter.news(), Some("acme")), [("https://h1".to_owned(), 3)]);
+        let held = |count| [("https://h1".to_owned(), count)];
+        assert_eq!(counts(&counter.news(), Some("acme")), held(4), "it was tried for a moment");
+        clock.advance(FORGOTTEN_AFTER);
+        counter.count_held(|_, _| None);
         assert!(counter.held.lock().unwrap().is_empty());
     }
 }

@@ -29,6 +29,7 @@ use crate::audit::AuditTrail;
 use crate::config::Config;
 use crate::keys::{ApiKeys, SigningKeys, session};
 use crate::live::{self, ConfigReader, ConfigSources, LiveConfig, OperatorActions, TemplateStore};
+use crate::problems;
 use crate::quotas;
 use crate::rollups::{self, CountingObserver, RollupCounter};
 use crate::telemetry::Metrics;
@@ -179,6 +180,7 @@ async fn start_all(
     let tls = ServerTls::open(&config.server)?;
     let has_tls = tls.is_some();
     let listening = listen(&config, api::router(app.clone()), &metrics, tls.clone()).await?;
+    app.listens_on(listening.addr);
     let metrics_listening = listen_for_metrics(&config, &app, &metrics).await?;
     let mut dispatcher = None;
     let mut consumer = None;
@@ -210,6 +212,7 @@ async fn start_all(
         tokio::spawn(quotas::watch(app.clone())),
         tokio::spawn(rollups::write_every_second(app.clone())),
         tokio::spawn(rollups::keep_hours(app.clone(), consumer.clone(), is_shared)),
+        tokio::spawn(problems::watch(app.clone(), consumer.clone(), is_shared)),
         tokio::spawn(prune(app.clone(), consumer, is_shared)),
         tokio::spawn(watch.run()),
         tokio::spawn(DocumentFollower::new(app.clone(), followed).run()),

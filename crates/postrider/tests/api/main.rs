@@ -17,6 +17,7 @@ mod kept_word;
 mod lanes;
 mod messages;
 mod nodes;
+mod on_call;
 mod problem;
 mod providers;
 mod random_messages;

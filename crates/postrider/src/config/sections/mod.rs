@@ -1,7 +1,9 @@
 //! The sections of `postrider.toml`: every setting with its default and its meaning.
 
+mod alerts;
 mod encryption;
 mod policy;
+mod problems;
 mod quotas;
 mod retention;
 mod rollups;
@@ -23,10 +25,13 @@ use serde::{Deserialize, Serialize};
 use super::ConfigError;
 use crate::ip_network::IpNetwork;
 use crate::keys::is_random;
+pub(crate) use alerts::AlertPlace;
+pub use alerts::{AlertRoute, AlertRouteKind, AlertSection};
 pub use encryption::EncryptionSection;
 pub use policy::{
     BreakerSection, CapacitySection, DispatchSection, RetryBudgetSection, TenantSection,
 };
+pub use problems::ProblemSection;
 pub use quotas::QuotaSection;
 pub use retention::RetentionSection;
 pub use rollups::RollupSection;
@@ -51,6 +56,8 @@ pub(super) fn all() -> Vec<SectionInfo> {
         QuotaSection::INFO,
         RetentionSection::INFO,
         RollupSection::INFO,
+        ProblemSection::INFO,
+        AlertSection::INFO,
         LogSection::INFO,
     ]);
     all
