@@ -11,8 +11,8 @@ use postrider_core::ports::store::{
     Admission, AuditFilter, AuditLog, AuditRecord, CancelResult, Consumer, Counts, DedupKey,
     DeliveryFilter, Document, DocumentChanges, DocumentVersion, Documents, HeldDeliveries, Intake,
     LaneDepth, Ledger, Load, MessageView, NewAddress, NewMessage, Page, PruneProgress, PutResult,
-    Registry, Replay, Retention, Selection, Shares, Store, StoreResult, StrikeFilter,
-    StruckAddress, TenantHoldings,
+    Registry, Replay, Retention, RollupFilter, RollupName, RollupPart, RollupSpan, Rollups,
+    Selection, Shares, Store, StoreResult, StrikeFilter, StruckAddress, TenantHoldings,
 };
 use postrider_core::{
     Address, AddressHash, AddressId, Clock, Delivery, DeliveryId, KeyId, LaneId, LaneKey,
@@ -79,6 +79,29 @@ impl AuditLog for FaultyStore {
 
     async fn prune_audit(&self, upto: u64) -> StoreResult<u64> {
         self.ask(self.inner.prune_audit(upto))
+    }
+}
+
+#[async_trait]
+impl Rollups for FaultyStore {
+    async fn put_rollups(&self, parts: Vec<RollupPart>) -> StoreResult<()> {
+        self.ask(self.inner.put_rollups(parts))
+    }
+
+    async fn rollups(&self, filter: RollupFilter) -> StoreResult<Vec<RollupPart>> {
+        self.ask(self.inner.rollups(filter))
+    }
+
+    async fn rollups_behind(
+        &self,
+        after: Option<RollupName>,
+        limit: usize,
+    ) -> StoreResult<Vec<RollupPart>> {
+        self.ask(self.inner.rollups_behind(after, limit))
+    }
+
+    async fn prune_rollups(&self, span: RollupSpan, before: Timestamp) -> StoreResult<u64> {
+        self.ask(self.inner.prune_rollups(span, before))
     }
 }
 

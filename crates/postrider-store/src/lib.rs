@@ -18,6 +18,7 @@ mod holder;
 mod holdings;
 mod ids;
 mod progress;
+mod rollup_pages;
 mod settled_before;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 mod sharded;

@@ -110,6 +110,16 @@ async fn fill(store: &WorkingStore, clock: &ManualClock) {
     let (at, text) = (clock.now(), "{\"action\":\"a test\"}".to_owned());
     let entry = AuditRecord { number: 1, at, tenant: Some(TenantId::new("acme")), text };
     assert!(store.append_audit(vec![entry]).await.unwrap());
+    let part = |tenant: Option<&str>| RollupPart {
+        name: RollupName {
+            span: RollupSpan::Minute,
+            at: RollupSpan::Minute.begin(at),
+            tenant: tenant.map(TenantId::new),
+            writer: 7,
+        },
+        text: "[]".to_owned(),
+    };
+    store.put_rollups(vec![part(None), part(Some("acme"))]).await.unwrap();
 }
 
 #[tokio::test]

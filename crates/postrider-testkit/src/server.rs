@@ -68,7 +68,8 @@ impl ServerFixture {
         Self::build(text, Arc::new(MemoryStore::new(clock))).await
     }
 
-    async fn build(text: &str, store: Arc<dyn Store>) -> Self {
+    /// One with the test's own settings and store.
+    pub async fn build(text: &str, store: Arc<dyn Store>) -> Self {
         let mut config = Config::parse(text, "test", &Environment::empty()).unwrap();
         config.server.listen = ([127, 0, 0, 1], 0).into();
         config.admin.key = Some(postrider_channels::settings::SecretText::new(ADMIN_KEY));

@@ -1,6 +1,7 @@
 //! The server: HTTP API, command line, configuration, telemetry, and the wiring of store, intake, dispatcher
 //! and channels. Decides nothing about deliveries.
 
+mod alerts;
 pub mod api;
 pub mod audit;
 pub mod cli;
@@ -9,7 +10,9 @@ pub mod config;
 mod documents;
 pub mod keys;
 pub mod live;
+mod problems;
 mod quotas;
+mod rollups;
 pub mod serve;
 pub mod telemetry;
 

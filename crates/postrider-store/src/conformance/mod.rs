@@ -17,6 +17,7 @@ mod ledger;
 mod operator;
 mod queue;
 mod registry;
+mod rollups;
 mod shares;
 mod strikes;
 mod waiting;
@@ -41,6 +42,7 @@ pub use ledger::*;
 pub use operator::*;
 pub use queue::*;
 pub use registry::*;
+pub use rollups::*;
 pub use shares::*;
 pub use strikes::*;
 pub use waiting::*;
@@ -199,6 +201,11 @@ macro_rules! promises {
             audit_entries_are_shown_by_tenant_and_page
             old_audit_entries_are_deleted_but_never_the_last
             audit_entries_survive_a_restart
+            a_part_of_a_rollup_replaces_the_one_before
+            rollups_are_shown_by_time_and_tenant
+            old_rollups_are_deleted
+            rollups_are_listed_in_pages
+            rollups_survive_a_restart
         }
     };
     (@each $factory:expr; $($name:ident)*) => {

@@ -32,6 +32,7 @@ mod registry;
 mod request_queue;
 mod requests;
 mod reserve;
+mod rollups;
 mod shared;
 mod sql;
 mod transfer;

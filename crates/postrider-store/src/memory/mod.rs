@@ -9,6 +9,7 @@ mod intake;
 mod ledger;
 mod queue;
 mod registry;
+mod rollups;
 mod rows;
 mod strikes;
 mod suspects;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use postrider_core::policy::backoff::RetryPolicy;
-use postrider_core::ports::store::{Alternative, AuditRecord};
+use postrider_core::ports::store::{Alternative, AuditRecord, RollupName};
 use postrider_core::{
     Address, AddressHash, AddressId, AttemptRecord, Delivery, DeliveryId, LaneId, LaneKey, Message,
     MessageId, State, Strike, Target, TenantId, Timestamp,
@@ -34,6 +34,7 @@ pub(super) struct MemoryTables {
     pub(super) documents: MemoryDocuments,
     /// By number.
     pub(super) audit: BTreeMap<u64, AuditRecord>,
+    pub(super) rollups: BTreeMap<RollupName, String>,
     /// Suspended lanes, each with the end of its suspension.
     pub(super) suspended: BTreeMap<LaneId, Timestamp>,
     pub(super) token: u64,

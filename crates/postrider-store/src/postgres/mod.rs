@@ -19,6 +19,7 @@ mod operator;
 mod options;
 mod prune;
 mod registry;
+mod rollups;
 mod rows;
 mod schema;
 mod session;

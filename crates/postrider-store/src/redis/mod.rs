@@ -29,6 +29,7 @@ mod pack;
 mod pages;
 mod prune;
 mod registry;
+mod rollups;
 mod row;
 mod scripts;
 mod settle;

@@ -47,4 +47,6 @@ scripts! {
     DOCUMENT_PRUNE "document_prune.lua"
     DOCUMENTS "documents.lua"
     AUDIT "audit.lua"
+    ROLLUPS "rollups.lua"
+    ROLLUPS_READ "rollups_read.lua"
 }

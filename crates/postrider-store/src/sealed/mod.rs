@@ -17,7 +17,7 @@ use async_trait::async_trait;
 use postrider_core::policy::limiter::Rate;
 use postrider_core::policy::rate_slice::RateSlice;
 use postrider_core::ports::store::*;
-use postrider_core::{Clock, Target, TenantId};
+use postrider_core::{Clock, Target, TenantId, Timestamp};
 
 use cipher::{FieldKind, OpenError, SealedName, is_sealed};
 use consumer::SealedConsumer;
@@ -167,5 +167,29 @@ impl AuditLog for SealedStore {
 
     async fn prune_audit(&self, upto: u64) -> StoreResult<u64> {
         self.inner.prune_audit(upto).await
+    }
+}
+
+/// Counts with the names of tenants and providers, which lanes have as they are, too.
+#[async_trait]
+impl Rollups for SealedStore {
+    async fn put_rollups(&self, parts: Vec<RollupPart>) -> StoreResult<()> {
+        self.inner.put_rollups(parts).await
+    }
+
+    async fn rollups(&self, filter: RollupFilter) -> StoreResult<Vec<RollupPart>> {
+        self.inner.rollups(filter).await
+    }
+
+    async fn rollups_behind(
+        &self,
+        after: Option<RollupName>,
+        limit: usize,
+    ) -> StoreResult<Vec<RollupPart>> {
+        self.inner.rollups_behind(after, limit).await
+    }
+
+    async fn prune_rollups(&self, span: RollupSpan, before: Timestamp) -> StoreResult<u64> {
+        self.inner.prune_rollups(span, before).await
     }
 }

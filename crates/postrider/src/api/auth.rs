@@ -116,6 +116,8 @@ rights_for_tenants! {
     ContentAccess: Content;
     /// The right to change templates, of one tenant or of the server.
     TemplateAccess: Manage;
+    /// The right to acknowledge and mute problems.
+    ProblemAccess: Manage;
 }
 
 /// The right to see the public keys that browsers subscribe with.

@@ -3,6 +3,7 @@
 
 mod accounts;
 mod addresses;
+mod alerts;
 mod api_keys;
 mod audit;
 mod auth;
@@ -17,6 +18,7 @@ mod events;
 mod explain;
 mod extract;
 mod held;
+mod history;
 mod lanes;
 mod lines;
 mod messages;
@@ -28,6 +30,7 @@ mod page;
 mod parameters;
 mod prelude;
 mod problem;
+mod problems;
 mod request_limits;
 mod schema;
 mod settings;
@@ -37,6 +40,7 @@ mod strikes;
 mod templates;
 mod views;
 
+use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 
 use axum::Router;
@@ -58,12 +62,14 @@ use crate::config::Config;
 use crate::keys::{ApiKeys, Caller, SigningKeys};
 use crate::live::{LiveConfig, OperatorActions, TemplateStore};
 use crate::quotas::TenantQuotas;
+use crate::rollups::RollupCounter;
 use crate::serve::CredentialMonitor;
 use crate::serve::regions::RegionWatch;
 use crate::telemetry::Metrics;
 use audit::{audit, note_audit};
 pub(crate) use caller_address::PeerAddress;
 use extract::CallRules;
+pub(crate) use overview::load_and_capacity;
 pub use problem::Problem;
 pub(crate) use request_limits::network_of;
 pub use request_limits::{CallGate, OpenPermit};
@@ -80,6 +86,7 @@ pub struct ApiParts {
     pub keys: ApiKeys,
     pub signing: Arc<SigningKeys>,
     pub metrics: Arc<Metrics>,
+    pub(crate) rollups: Arc<RollupCounter>,
     pub audit: Arc<AuditTrail>,
     /// Absent if the store is not encrypted.
     pub data_keys: Option<Arc<DataKeys>>,
@@ -100,6 +107,7 @@ pub struct ApiState {
     pub quotas: TenantQuotas,
     /// Absent if the server sends nothing.
     dispatcher: OnceLock<DispatcherStatus>,
+    listen: OnceLock<SocketAddr>,
 }
 
 pub type SharedState = Arc<ApiState>;
@@ -123,6 +131,7 @@ impl ApiState {
             failed_sign_ins: FailedSignIns::default(),
             quotas: TenantQuotas::default(),
             dispatcher: OnceLock::new(),
+            listen: OnceLock::new(),
         }
     }
 
@@ -151,6 +160,16 @@ impl ApiState {
     /// From now on the server is ready only while the dispatcher works.
     pub fn watch_dispatcher(&self, status: DispatcherStatus) {
         let _ = self.dispatcher.set(status);
+    }
+
+    /// Notes the address that the API has.
+    pub(crate) fn listens_on(&self, address: SocketAddr) {
+        let _ = self.listen.set(address);
+    }
+
+    /// Absent before the API listens.
+    pub(crate) fn listen_address(&self) -> Option<SocketAddr> {
+        self.listen.get().copied()
     }
 
     fn has_dispatcher_ended(&self) -> bool {
@@ -204,7 +223,9 @@ pub fn metrics_router(app: SharedState) -> Router {
 }
 
 /// Paths that take query parameters. Each handler refuses unknown ones.
-const QUERY_PATHS: [&str; 7] = [
+const QUERY_PATHS: [&str; 9] = [
+    "/v1/problems",
+    "/v1/stats/history",
     "/v1/webhook-secrets",
     "/v1/deliveries",
     "/v1/dead-letters",

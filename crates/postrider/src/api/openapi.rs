@@ -7,9 +7,9 @@ use utoipa::{Modify, OpenApi};
 
 use super::settings::{classes, limits, tenants};
 use super::{
-    SharedState, accounts, addresses, api_keys, audit, batch, dead_letters, deliveries, encryption,
-    events, held, lanes, messages, openapi_examples, openapi_problems, overview, settings, sign_in,
-    signing_keys, strikes, templates,
+    SharedState, accounts, addresses, alerts, api_keys, audit, batch, dead_letters, deliveries,
+    encryption, events, held, history, lanes, messages, openapi_examples, openapi_problems,
+    overview, problems, settings, sign_in, signing_keys, strikes, templates,
 };
 
 pub(super) type Route = (&'static str, &'static [&'static str], MethodRouter<SharedState>);
@@ -84,7 +84,15 @@ api! {
     "/v1/encryption/rotate" => post(encryption::rotate);
     "/v1/encryption/tenants/{name}/destroy" => post(encryption::destroy);
     "/v1/stats" => get(overview::stats);
-    "/v1/stats/history" => get(overview::history);
+    "/v1/stats/history" => get(history::history);
+    "/v1/problems" => get(problems::list);
+    "/v1/problems/{id}" => get(problems::show);
+    "/v1/problems/{id}/acknowledge" => post(problems::acknowledge);
+    "/v1/problems/{id}/unacknowledge" => post(problems::unacknowledge);
+    "/v1/problems/{id}/mute" => post(problems::mute);
+    "/v1/problems/{id}/unmute" => post(problems::unmute);
+    "/v1/alerts" => get(alerts::list);
+    "/v1/alerts/test" => post(alerts::test);
     "/v1/lanes" => get(lanes::list);
     "/v1/lanes/{id}" => get(lanes::show);
     "/v1/lanes/{id}/pause" => post(lanes::pause);

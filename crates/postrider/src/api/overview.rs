@@ -167,19 +167,6 @@ async fn server_stats(app: &SharedState) -> ApiResult<ServerStats> {
     })
 }
 
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct History {
-    /// One entry per second, the oldest first. Each is the average of ten seconds.
-    pub rates: Vec<RatesBody>,
-}
-
-/// The rates of the whole server in the last five minutes.
-#[utoipa::path(get, path = "/v1/stats/history", tag = "overview",
-    responses((status = 200, body = History), (status = 403, body = Problem)))]
-pub(crate) async fn history(State(app): State<SharedState>, _: ServerReadAccess) -> Json<History> {
-    Json(History { rates: app.metrics.totals.history() })
-}
-
 /// The process is running.
 #[utoipa::path(get, path = "/healthz", tag = "overview", security(()), responses((status = 200, body = String)))]
 pub(crate) async fn healthz() -> &'static str {

@@ -10,10 +10,11 @@ const CSP: &str = "default-src 'none'; style-src 'self'; script-src 'self'; conn
                    img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// Path, content type and text.
-const FILES: [(&str, &str, &str); 7] = [
+const FILES: [(&str, &str, &str); 8] = [
     ("/", "text/html; charset=utf-8", include_str!("../page/index.html")),
     ("/assets/page.css", "text/css; charset=utf-8", include_str!("../page/page.css")),
     ("/assets/page.js", "text/javascript; charset=utf-8", include_str!("../page/page.js")),
+    ("/assets/problems.js", "text/javascript; charset=utf-8", include_str!("../page/problems.js")),
     ("/assets/view.js", "text/javascript; charset=utf-8", include_str!("../page/view.js")),
     ("/docs", "text/html; charset=utf-8", include_str!("../page/docs.html")),
     ("/assets/docs.css", "text/css; charset=utf-8", include_str!("../page/docs.css")),

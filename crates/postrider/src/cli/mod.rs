@@ -2,6 +2,7 @@
 
 mod accounts;
 mod addresses;
+mod alerts;
 mod audit;
 mod backup;
 mod data_folder;
@@ -17,10 +18,12 @@ mod messages;
 mod migrate;
 mod output;
 mod prelude;
+mod problems;
 mod selection;
 mod send;
 mod serve;
 mod settings;
+mod stats;
 mod status;
 mod templates;
 
@@ -120,6 +123,12 @@ enum CliCommand {
     Lanes(ClientArgs<lanes::LanesCommand>),
     /// Accounts at providers: which are used, which are held, why and until when.
     Accounts(ClientArgs<accounts::AccountsCommand>),
+    /// Problems: what is wrong, for whom, since when. List, show, acknowledge, mute.
+    Problems(ClientArgs<problems::ProblemsCommand>),
+    /// Alerts: the routes that problems are told by. List, test.
+    Alerts(ClientArgs<alerts::AlertsCommand>),
+    /// The history: counts and latencies by minute or hour.
+    Stats(ClientArgs<stats::StatsCommand>),
     /// The audit log: who did what. List, export, verify.
     Audit(ClientArgs<audit::AuditCommand>),
     /// Encryption at rest: status, rotate the master key, destroy the key of a tenant.
@@ -227,6 +236,9 @@ impl CliCommand {
             Self::WebhookSecrets(args) => args.run(keys::webhook_secrets).await,
             Self::Lanes(args) => args.run(lanes::run).await,
             Self::Accounts(args) => args.run(accounts::run).await,
+            Self::Problems(args) => args.run(problems::run).await,
+            Self::Alerts(args) => args.run(alerts::run).await,
+            Self::Stats(args) => args.run(stats::run).await,
             Self::Audit(args) => args.run(audit::run).await,
             Self::Encryption(args) => args.run(encryption::run).await,
             Self::Doctor(args) => doctor::run(args).await,

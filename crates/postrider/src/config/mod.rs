@@ -25,9 +25,9 @@ pub use accounts::AccountSection;
 pub use environment::Environment;
 pub use reference::reference;
 use sections::{
-    AdminSection, BreakerSection, CapacitySection, DispatchSection, EncryptionSection, LogSection,
-    NetworkSection, QuotaSection, RetentionSection, RetryBudgetSection, ServerSection,
-    StoreSection, StrikesSection, TenantSection,
+    AdminSection, AlertSection, BreakerSection, CapacitySection, DispatchSection,
+    EncryptionSection, LogSection, NetworkSection, ProblemSection, QuotaSection, RetentionSection,
+    RetryBudgetSection, RollupSection, ServerSection, StoreSection, StrikesSection, TenantSection,
 };
 
 /// The file that `serve` uses by default.
@@ -97,6 +97,9 @@ pub struct Config {
     pub capacity: CapacitySection,
     pub limits: QuotaSection,
     pub retention: RetentionSection,
+    pub rollups: RollupSection,
+    pub problems: ProblemSection,
+    pub alerts: AlertSection,
     pub log: LogSection,
     /// All classes, built in or configured, by name.
     pub classes: BTreeMap<String, Class>,
@@ -193,6 +196,9 @@ impl Config {
         self.retry_budget.validate()?;
         self.strikes.validate()?;
         self.limits.validate()?;
+        self.rollups.validate()?;
+        self.problems.validate()?;
+        self.alerts.validate()?;
         self.log.validate()?;
         for (name, tenant) in &self.tenants {
             tenant.validate(name)?;

@@ -27,7 +27,7 @@ macro_rules! own_fields {
 
 own_fields! {
     server admin store encryption network dispatch breaker retry_budget strikes capacity limits
-    retention log
+    retention rollups problems alerts log
     classes tenants accounts templates classify
 }
 

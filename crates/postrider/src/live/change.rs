@@ -6,7 +6,7 @@ use super::ReloadReport;
 use crate::config::{Config, ConfigError};
 
 /// Sections that can change as a whole while the server runs.
-const SECTIONS: [&str; 12] = [
+const SECTIONS: [&str; 14] = [
     "encryption",
     "classes",
     "tenants",
@@ -18,11 +18,13 @@ const SECTIONS: [&str; 12] = [
     "capacity",
     "limits",
     "retention",
+    "problems",
+    "alerts",
     "templates",
 ];
 
 /// Single settings that can change while the server runs.
-const SETTINGS: [&str; 13] = [
+const SETTINGS: [&str; 15] = [
     "server.body_bytes_max",
     "server.batch_results_bytes_max",
     "server.batch_idle_timeout_s",
@@ -35,6 +37,8 @@ const SETTINGS: [&str; 13] = [
     "server.key_event_streams_max",
     "server.address_requests_per_s",
     "server.address_requests_burst",
+    "rollups.minutes_kept_h",
+    "rollups.hours_kept_days",
     "log.level",
 ];
 

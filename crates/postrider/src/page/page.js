@@ -1,5 +1,6 @@
 // The status page: asks for a key once, refreshes every second, replays and discards on request.
 
+import { drawProblem, drawProblems } from "./problems.js";
 import { at, drawDead, drawDetail, drawLanes, drawAccounts, drawRecent, drawStats, remember, short } from "./view.js";
 
 const TIMEOUT_MS = 8000;
@@ -17,6 +18,8 @@ let timer;
 // and signs nobody in without a click.
 let code = "";
 let unused = "";
+// A link of an alert leads to one problem.
+let wanted = location.hash.startsWith("#problem=") ? decodeURIComponent(location.hash.slice(9)) : null;
 if (location.hash.startsWith("#code=")) {
   if (key) unused = "You are signed in already, so the link was not used. Open it in another tab.";
   else code = decodeURIComponent(location.hash.slice(6));
@@ -63,10 +66,11 @@ async function refresh() {
   const lists = refreshes++ % 2 === 0;
   // One call first: it shows whether the key is valid, and what it may see.
   const stats = await call("/v1/stats");
-  const [lanes, dead, recent] = await Promise.all([
+  const [lanes, dead, recent, wrong] = await Promise.all([
     call("/v1/lanes?limit=12"),
     lists && call(query("/v1/dead-letters", { limit: shown.dead, reason: chosen.reason })),
     lists && call(query("/v1/deliveries", { limit: shown.recent, state: chosen.state })),
+    lists && call("/v1/problems"),
   ]);
   if (stats.rates && !remembered) {
     remember((await call("/v1/stats/history")).rates);
@@ -77,6 +81,12 @@ async function refresh() {
   // Only an admin key may see accounts.
   if (stats.rates && lists) drawAccounts((await call("/v1/accounts")).accounts);
   if (lists) {
+    drawProblems(wrong.problems, openProblem, actOnProblem);
+    if (wanted) {
+      const id = wanted;
+      wanted = null;
+      await openProblem(id);
+    }
     if (!markIfHeld("dead")) drawDead(dead.items, chosen.reason, explain, act);
     if (!markIfHeld("recent")) drawRecent(recent.items, chosen.state, explain);
     asked = false;
@@ -131,6 +141,27 @@ async function act(what, delivery, button) {
     else notify(what === "replay" ? `${short(delivery.id)} is queued again.` : `${short(delivery.id)} is discarded; its content is erased.`);
     if (what === "discard") at("detail").close();
     if (explained) explained.pending = true;
+    await refreshNow();
+  } catch (error) {
+    notify(error.message, true);
+    button.disabled = false;
+  }
+}
+
+async function openProblem(id) {
+  try {
+    drawProblem(await call(`/v1/problems/${encodeURIComponent(id)}`), actOnProblem);
+    explained = null;
+    if (!at("detail").open) at("detail").showModal();
+  } catch (error) { notify(error.message, true); }
+}
+
+async function actOnProblem(problem, what, button) {
+  button.disabled = true;
+  try {
+    const now = await call(`/v1/problems/${problem.id}/${what}`, what === "mute" ? { for_s: 3600 } : {});
+    notify({ acknowledge: "Acknowledged. It stays until its cause ends.", mute: "No alerts about it for an hour.", unmute: "Alerts about it are sent again." }[what]);
+    if (at("detail").open) drawProblem(now, actOnProblem);
     await refreshNow();
   } catch (error) {
     notify(error.message, true);

@@ -44,7 +44,7 @@ export function make(tag, attributes, ...children) {
   return element;
 }
 const cell = (label, attributes, ...children) => make("td", { "data-label": label, ...attributes }, ...children);
-const number = (n) => Number(n || 0).toLocaleString("en", { maximumFractionDigits: n < 10 ? 1 : 0 });
+export const number = (n) => Number(n || 0).toLocaleString("en", { maximumFractionDigits: n < 10 ? 1 : 0 });
 const clock = (time) => time.slice(11, 23);
 
 function span(seconds) {
@@ -64,7 +64,7 @@ function age(time) {
   if (Math.abs(seconds) < 1) return "now";
   return seconds < 0 ? "in " + span(Math.ceil(-seconds)) : span(Math.floor(seconds)) + " ago";
 }
-const when = (time) => make("time", { datetime: time, title: time }, age(time));
+export const when = (time) => make("time", { datetime: time, title: time }, age(time));
 function tick() {
   for (const element of document.querySelectorAll("time")) {
     const text = age(element.dateTime);
@@ -74,7 +74,7 @@ function tick() {
 
 // Shows `items` as children. Keeps an element whose item did not change, so that focus and a half-done
 // click survive the next refresh.
-function keyed(parent, items, keyOf, draw, empty) {
+export function keyed(parent, items, keyOf, draw, empty) {
   const before = new Map([...parent.children].map((child) => [child.key, child]));
   const wanted = items.map((item) => {
     const key = keyOf(item), text = JSON.stringify(item), old = before.get(key);

@@ -29,7 +29,9 @@ use crate::audit::AuditTrail;
 use crate::config::Config;
 use crate::keys::{ApiKeys, SigningKeys, session};
 use crate::live::{self, ConfigReader, ConfigSources, LiveConfig, OperatorActions, TemplateStore};
+use crate::problems;
 use crate::quotas;
+use crate::rollups::{self, CountingObserver, RollupCounter};
 use crate::telemetry::Metrics;
 use follow::DocumentFollower;
 use listen::Listening;
@@ -146,6 +148,8 @@ async fn start_all(
     let regions = Arc::new(RegionWatch::new(&config.store.regions));
     let (audit, audit_writer) = AuditTrail::start(store.clone(), clock.clone(), metrics.clone());
     let mut chores = vec![audit_writer, tokio::spawn(audit.clone().keep_counting())];
+    let (writer, lanes_max) = (parts::seed()?, config.rollups.lanes_max);
+    let counter = Arc::new(RollupCounter::new(clock.clone(), writer, lanes_max));
     let app = Arc::new(ApiState::new(api::ApiParts {
         audit,
         data_keys,
@@ -167,6 +171,7 @@ async fn start_all(
         keys,
         signing,
         metrics: metrics.clone(),
+        rollups: counter.clone(),
         pool,
         books,
         watch: watch.clone(),
@@ -175,6 +180,7 @@ async fn start_all(
     let tls = ServerTls::open(&config.server)?;
     let has_tls = tls.is_some();
     let listening = listen(&config, api::router(app.clone()), &metrics, tls.clone()).await?;
+    app.listens_on(listening.addr);
     let metrics_listening = listen_for_metrics(&config, &app, &metrics).await?;
     let mut dispatcher = None;
     let mut consumer = None;
@@ -191,7 +197,7 @@ async fn start_all(
             channels: built.into_iter().map(|built| built.channel).collect(),
             lanes,
             clock,
-            observer: metrics,
+            observer: Arc::new(CountingObserver { metrics, counter }),
             seed: parts::seed()?,
         });
         app.watch_dispatcher(started.status());
@@ -204,6 +210,9 @@ async fn start_all(
         tokio::spawn(sample_rates(app.clone())),
         tokio::spawn(write_key_uses(app.clone())),
         tokio::spawn(quotas::watch(app.clone())),
+        tokio::spawn(rollups::write_every_second(app.clone())),
+        tokio::spawn(rollups::keep_hours(app.clone(), consumer.clone(), is_shared)),
+        tokio::spawn(problems::watch(app.clone(), consumer.clone(), is_shared)),
         tokio::spawn(prune(app.clone(), consumer, is_shared)),
         tokio::spawn(watch.run()),
         tokio::spawn(DocumentFollower::new(app.clone(), followed).run()),
@@ -307,6 +316,7 @@ impl Running {
         if let Ok(Err(error)) = tokio::time::timeout(KEY_USES_AT_END, uses).await {
             tracing::warn!(%error, "the last uses of keys could not be written");
         }
+        rollups::write_at_end(&self.app).await;
         if tokio::time::timeout(AUDIT_AT_END, self.app.audit.flush()).await.is_err() {
             tracing::warn!("the last refused calls could not be written to the audit log");
         }

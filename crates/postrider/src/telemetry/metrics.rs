@@ -73,6 +73,10 @@ pub struct Metrics {
     clock_offset: Gauge<f64, AtomicU64>,
     quota_used: Family<OutcomeLabel, Gauge<f64, AtomicU64>>,
     over_quota: Gauge,
+    rollups: Family<OutcomeLabel, Counter>,
+    problems_opened: Family<OutcomeLabel, Counter>,
+    problems_open: Family<OutcomeLabel, Gauge>,
+    alerts: Family<OutcomeLabel, Counter>,
 }
 
 impl Metrics {
@@ -182,6 +186,14 @@ impl Metrics {
                 "tenants_over_quota",
                 "Tenants whose new messages are refused because of a quota",
             ),
+            rollups: add(r, "rollup_parts", "Parts of the history: written or failed"),
+            alerts: add(r, "alerts", "Alerts: queued, refused, and by a backup route"),
+            problems_opened: add(r, "problems_opened", "Problems that opened, by kind"),
+            problems_open: add(
+                r,
+                "problems_open",
+                "Problems that are open and not muted, by severity; on the server that looks for them",
+            ),
             registry,
         };
         Arc::new(metrics)
@@ -222,6 +234,26 @@ impl Metrics {
     pub fn audited(&self, is_written: bool) {
         let outcome = if is_written { "written" } else { "failed" };
         self.audited.get_or_create(&OutcomeLabel { outcome }).inc();
+    }
+
+    /// Counts an alert.
+    pub fn alert(&self, outcome: &'static str) {
+        self.alerts.get_or_create(&OutcomeLabel { outcome }).inc();
+    }
+
+    /// Counts a problem that opened.
+    pub fn problem_opened(&self, kind: &'static str) {
+        self.problems_opened.get_or_create(&OutcomeLabel { outcome: kind }).inc();
+    }
+
+    pub fn problems_open(&self, severity: &'static str, count: i64) {
+        self.problems_open.get_or_create(&OutcomeLabel { outcome: severity }).set(count);
+    }
+
+    /// Counts parts of rollups that the store took or did not take.
+    pub fn rollups_written(&self, parts: usize, is_written: bool) {
+        let outcome = if is_written { "written" } else { "failed" };
+        self.rollups.get_or_create(&OutcomeLabel { outcome }).inc_by(parts as u64);
     }
 
     pub fn connection_refused(&self) {

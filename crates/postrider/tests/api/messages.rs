@@ -147,6 +147,7 @@ async fn numbers_health_and_the_page_are_there() {
         "/metrics",
         "/openapi.json",
         "/assets/page.js",
+        "/assets/problems.js",
         "/assets/view.js",
     ] {
         assert_eq!(reply(&admin, Method::GET, path, "").await.status, 200, "{path}");

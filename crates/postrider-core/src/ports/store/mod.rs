@@ -11,6 +11,7 @@ mod intake;
 mod ledger;
 mod registry;
 mod retention;
+mod rollups;
 mod shares;
 mod transfer;
 mod work;
@@ -30,6 +31,7 @@ pub use intake::*;
 pub use ledger::*;
 pub use registry::*;
 pub use retention::*;
+pub use rollups::*;
 pub use shares::*;
 pub use transfer::*;
 pub use work::*;
@@ -80,7 +82,7 @@ pub type StoreResult<T> = Result<T, StoreError>;
 /// A whole store, as every node has it.
 #[async_trait]
 pub trait Store:
-    Intake + Ledger + Registry + Documents + HeldDeliveries + Shares + AuditLog
+    Intake + Ledger + Registry + Documents + HeldDeliveries + Shares + AuditLog + Rollups
 {
     /// The clock that all times of the store are of. Whoever compares with them uses this one.
     fn clock(&self) -> Arc<dyn Clock>;

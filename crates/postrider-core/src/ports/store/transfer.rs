@@ -6,7 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use serde::Serialize;
 
-use super::{AuditRecord, StoreResult};
+use super::{AuditRecord, RollupPart, StoreResult};
 use crate::model::address::{Address, AddressHash};
 use crate::model::delivery::{DeadReason, State};
 use crate::model::id::{AddressId, DeliveryId, MessageId};
@@ -30,6 +30,7 @@ pub enum RecordKind {
     Delivery,
     IdempotencyKey,
     Audit,
+    Rollup,
 }
 
 impl RecordKind {
@@ -43,6 +44,7 @@ impl RecordKind {
         Self::Delivery,
         Self::IdempotencyKey,
         Self::Audit,
+        Self::Rollup,
     ];
 
     pub fn name(self) -> &'static str {
@@ -56,6 +58,7 @@ impl RecordKind {
             Self::Delivery => "deliveries",
             Self::IdempotencyKey => "idempotency keys",
             Self::Audit => "audit entries",
+            Self::Rollup => "parts of rollups",
         }
     }
 }
@@ -80,6 +83,7 @@ pub enum StoreRecord {
     IdempotencyKey(IdempotencyRecord),
     /// An entry of the audit log, with its number.
     Audit(AuditRecord),
+    Rollup(RollupPart),
 }
 
 #[derive(Clone, PartialEq, Serialize)]

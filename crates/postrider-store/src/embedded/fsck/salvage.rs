@@ -27,6 +27,7 @@ const BY_NUMBER: &[(&str, &str)] = &[
     ("dedup_page", "id"),
     ("dedup_filter", "id"),
     ("audit", "number"),
+    ("rollup", "id"),
 ];
 /// Other tables by their key. The lists of expiries, of what waits and of tags are made anew.
 const BY_KEY: &[(&str, &str)] = &[

@@ -19,6 +19,7 @@ pub(crate) mod pack;
 pub(crate) mod prelude;
 pub(crate) mod prune;
 pub(crate) mod refill;
+pub(crate) mod rollups;
 pub(crate) mod rows;
 pub(crate) mod scan;
 pub(crate) mod schema;

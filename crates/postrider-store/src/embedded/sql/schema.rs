@@ -11,6 +11,7 @@ use super::audit::AUDIT;
 use super::documents_step::DOCUMENTS;
 use super::ended::ENDED_ENTRIES;
 use super::prelude::*;
+use super::rollups::ROLLUPS;
 use super::statement::is_local;
 use super::tags::TAGS;
 use super::upgrade::{LayoutStep, RowChange, bring_up_to_date};
@@ -28,6 +29,7 @@ pub(crate) const STEPS: &[LayoutStep] = &[
     TAGS,
     LayoutStep::tables(AUDIT),
     LayoutStep::tables(ENDED_ENTRIES),
+    LayoutStep::tables(ROLLUPS),
 ];
 
 /// The layout that this version writes.

@@ -59,6 +59,7 @@ impl Writer {
             StoreRecord::Message(message) => self.import_message(message),
             StoreRecord::Delivery(delivery) => self.import_delivery(delivery, bodies),
             StoreRecord::Audit(entry) => self.import_audit(entry),
+            StoreRecord::Rollup(part) => self.put_rollup(part),
             StoreRecord::IdempotencyKey(key) => {
                 let IdempotencyRecord { key, fingerprint, message, expires_at } = *key;
                 let entry = DedupEntry { message, fingerprint, expires: expires_at.0 };

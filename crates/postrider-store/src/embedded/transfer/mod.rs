@@ -44,6 +44,7 @@ impl StoreTransfer for EmbeddedStore {
                     .await
             }
             RecordKind::Audit => crate::audit_pages::export(self, after, limit).await,
+            RecordKind::Rollup => crate::rollup_pages::export(self, after, limit).await,
             RecordKind::GoneMark | RecordKind::Strike => {
                 let after = export::address_key(after)?;
                 self.shared.read(move |conn, _| export::by_address(conn, kind, after, limit)).await

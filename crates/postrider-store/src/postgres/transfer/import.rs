@@ -15,6 +15,7 @@ use crate::postgres::intake::delivery_range;
 use crate::postgres::leasing::shared_message;
 use crate::postgres::notes::NewNotes;
 use crate::postgres::registry::status_name;
+use crate::postgres::rollups::put_rollups;
 use crate::postgres::rows::{self, StoredRow};
 use crate::postgres::session::PgSession;
 use crate::postgres::settle_one::{RowTable, insert_row};
@@ -105,6 +106,7 @@ impl PgShared {
             }
             StoreRecord::IdempotencyKey(key) => import_key(session, key).await,
             StoreRecord::Audit(entry) => insert_audit(session, std::slice::from_ref(entry)).await,
+            StoreRecord::Rollup(part) => put_rollups(session, std::slice::from_ref(part)).await,
         }
     }
 }

@@ -1,9 +1,12 @@
 //! The sections of `postrider.toml`: every setting with its default and its meaning.
 
+mod alerts;
 mod encryption;
 mod policy;
+mod problems;
 mod quotas;
 mod retention;
+mod rollups;
 mod strikes;
 
 use std::collections::BTreeMap;
@@ -24,12 +27,16 @@ use serde::{Deserialize, Serialize};
 use super::ConfigError;
 use crate::ip_network::IpNetwork;
 use crate::keys::is_random;
+pub(crate) use alerts::AlertPlace;
+pub use alerts::{AlertRoute, AlertRouteKind, AlertSection};
 pub use encryption::EncryptionSection;
 pub use policy::{
     BreakerSection, CapacitySection, DispatchSection, RetryBudgetSection, TenantSection,
 };
+pub use problems::ProblemSection;
 pub use quotas::QuotaSection;
 pub use retention::RetentionSection;
+pub use rollups::RollupSection;
 pub use strikes::StrikesSection;
 
 /// All sections that are not tables by name, in the order of the reference.
@@ -50,6 +57,9 @@ pub(super) fn all() -> Vec<SectionInfo> {
         CapacitySection::INFO,
         QuotaSection::INFO,
         RetentionSection::INFO,
+        RollupSection::INFO,
+        ProblemSection::INFO,
+        AlertSection::INFO,
         LogSection::INFO,
     ]);
     all
