@@ -31,6 +31,7 @@ macro_rules! api {
                 (name = "dead letters", description = "What was given up: look, replay, discard"),
                 (name = "addresses", description = "Where recipients can be reached"),
                 (name = "templates", description = "Content with variables"),
+                (name = "problems", description = "What is wrong, for whom, since when; alerts"),
                 (name = "lanes", description = "What waits for what: limits, breakers, accounts"),
                 (name = "overview", description = "Health, figures, events"),
                 (name = "keys", description = "Signing keys and sign-in"),

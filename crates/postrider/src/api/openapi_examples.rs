@@ -77,6 +77,8 @@ fn body_examples(method: &str, path: &str) -> NamedExamples {
         ("post", "/v1/encryption/tenants/{name}/destroy") => {
             vec![("the name once more", json!({"confirm": TENANT}))]
         }
+        ("post", "/v1/problems/{id}/mute") => vec![("for an hour", json!({"for_s": 3600}))],
+        ("post", "/v1/alerts/test") => vec![("all routes", json!({}))],
         ("put", "/v1/classes/{name}") => {
             let retry = json!({"retries": 3, "base_ms": 2000, "cap_ms": 60_000});
             vec![(
@@ -114,6 +116,7 @@ fn parameter_example(path: &str, name: &str) -> Option<Value> {
         "id" if path.starts_with("/v1/addresses") => ADDRESS,
         "id" if path.starts_with("/v1/keys") => "key_01jc5w7k3v0000000000000000",
         "id" if path.starts_with("/v1/lanes") => return Some(1.into()),
+        "id" if path.starts_with("/v1/problems") => "prb_5f2b8c1e9a7d4036",
         "name" if path.starts_with("/v1/classes") => "otp",
         "name" if path.starts_with("/v1/templates") => "shipped",
         "name" => TENANT,
