@@ -25,14 +25,15 @@ use super::sql::schema::open_checkpointer;
 /// Rows written between two parts: some megabytes of journal.
 const ROWS_BETWEEN: u64 = 8_000;
 /// A journal of so many pages starts over.
-const FRAMES_MAX: i64 = 5_000;
+const FRAMES_MAX: i64 = 4_000;
 /// After so long without writes, the journal is cut to nothing.
 const IDLE: Duration = Duration::from_secs(5);
 /// The pause between two tries while a reader needs the journal.
 const BLOCKED_PAUSE: Duration = Duration::from_secs(1);
 /// So many pages are left to the writer, for which commits wait. With more, the thread goes over the journal once more.
 const FRAMES_LEFT_MAX: i64 = 250;
-const PASSES_MAX: usize = 8;
+/// More passes would let the journal grow beyond its bound, and cutting it takes long.
+const PASSES_MAX: usize = 3;
 /// The size of a journal without a bound that is worth a report.
 const LONG_JOURNAL: u64 = 96 << 20;
 const BLOCKED: &str = "journal_blocked";

@@ -60,7 +60,7 @@ const CHORES: [Chore; 6] = [
 ];
 
 /// No further step begins after this time, so that commits wait for one long step at most.
-const BUDGET: Duration = Duration::from_millis(3);
+const BUDGET: Duration = Duration::from_millis(2);
 
 /// Whose turn it is.
 #[derive(Default)]

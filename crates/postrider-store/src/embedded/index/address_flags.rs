@@ -2,7 +2,11 @@
 //! Few addresses are known exactly; many are in filters, which take at most 3.3 bytes for each.
 
 use std::collections::HashSet;
+use std::hash::{BuildHasher, Hash, Hasher};
 
+use postrider_core::{AddressHash, TenantId};
+
+use super::MemoryIndex;
 use crate::embedded::sql::dedup::filter::BloomFilter;
 
 /// So many addresses are known exactly, and so many the first filter takes.
@@ -69,9 +73,54 @@ fn filter_key(fingerprint: u64) -> [u8; 16] {
     ((u128::from(other) << 64) | u128::from(fingerprint)).to_le_bytes()
 }
 
+impl MemoryIndex {
+    pub(super) fn fingerprint(&self, tenant: &TenantId, hash: AddressHash) -> u64 {
+        let mut hasher = self.hasher.build_hasher();
+        tenant.hash(&mut hasher);
+        hash.hash(&mut hasher);
+        hasher.finish()
+    }
+
+    pub(super) fn is_flagged(&self, lane: u32, hash: AddressHash) -> bool {
+        if self.gone.is_empty() && self.struck.is_empty() {
+            return false;
+        }
+        let Some(key) = self.lane_key(lane) else { return false };
+        let fingerprint = self.fingerprint(&key.tenant, hash);
+        self.gone.may_contain(fingerprint) || self.struck.may_contain(fingerprint)
+    }
+
+    /// Whether an address may have strikes; the disk knows for sure.
+    pub(crate) fn may_be_struck(&self, tenant: &TenantId, hash: AddressHash) -> bool {
+        self.has_struck() && self.struck.may_contain(self.fingerprint(tenant, hash))
+    }
+
+    pub(crate) fn has_struck(&self) -> bool {
+        !self.struck.is_empty()
+    }
+
+    pub(crate) fn has_gone(&self) -> bool {
+        !self.gone.is_empty()
+    }
+
+    pub(crate) fn set_gone(&mut self, tenant: &TenantId, hash: AddressHash, gone: bool) {
+        let fingerprint = self.fingerprint(tenant, hash);
+        set_flag(&mut self.gone, fingerprint, gone);
+    }
+
+    pub(crate) fn set_struck(&mut self, tenant: &TenantId, hash: AddressHash, struck: bool) {
+        let fingerprint = self.fingerprint(tenant, hash);
+        set_flag(&mut self.struck, fingerprint, struck);
+    }
+}
+
+fn set_flag(flagged: &mut AddressFlagSet, fingerprint: u64, flag: bool) {
+    if flag { flagged.insert(fingerprint) } else { flagged.remove(fingerprint) }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::hash::{BuildHasher, RandomState};
+    use std::hash::RandomState;
 
     use super::*;
 

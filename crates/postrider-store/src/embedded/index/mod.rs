@@ -18,12 +18,12 @@ mod suspects;
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+use std::hash::RandomState;
 use std::sync::Arc;
 
 use postrider_core::model::id::order_key;
 use postrider_core::ports::store::{LeasedDelivery, ReadyLane};
-use postrider_core::{AddressHash, DeliveryId, LaneId, LaneKey, TenantId, Timestamp};
+use postrider_core::{DeliveryId, LaneId, LaneKey, Timestamp};
 
 use crate::holder::HolderNonce;
 use crate::progress::DeliveryMark;
@@ -467,47 +467,4 @@ impl MemoryIndex {
         self.cache.take(seq);
         true
     }
-
-    fn fingerprint(&self, tenant: &TenantId, hash: AddressHash) -> u64 {
-        let mut hasher = self.hasher.build_hasher();
-        tenant.hash(&mut hasher);
-        hash.hash(&mut hasher);
-        hasher.finish()
-    }
-
-    fn is_flagged(&self, lane: u32, hash: AddressHash) -> bool {
-        if self.gone.is_empty() && self.struck.is_empty() {
-            return false;
-        }
-        let Some(key) = self.lane_key(lane) else { return false };
-        let fingerprint = self.fingerprint(&key.tenant, hash);
-        self.gone.may_contain(fingerprint) || self.struck.may_contain(fingerprint)
-    }
-
-    /// Whether an address may have strikes; the disk knows for sure.
-    pub(crate) fn may_be_struck(&self, tenant: &TenantId, hash: AddressHash) -> bool {
-        self.has_struck() && self.struck.may_contain(self.fingerprint(tenant, hash))
-    }
-
-    pub(crate) fn has_struck(&self) -> bool {
-        !self.struck.is_empty()
-    }
-
-    pub(crate) fn has_gone(&self) -> bool {
-        !self.gone.is_empty()
-    }
-
-    pub(crate) fn set_gone(&mut self, tenant: &TenantId, hash: AddressHash, gone: bool) {
-        let fingerprint = self.fingerprint(tenant, hash);
-        set_flag(&mut self.gone, fingerprint, gone);
-    }
-
-    pub(crate) fn set_struck(&mut self, tenant: &TenantId, hash: AddressHash, struck: bool) {
-        let fingerprint = self.fingerprint(tenant, hash);
-        set_flag(&mut self.struck, fingerprint, struck);
-    }
-}
-
-fn set_flag(flagged: &mut AddressFlagSet, fingerprint: u64, flag: bool) {
-    if flag { flagged.insert(fingerprint) } else { flagged.remove(fingerprint) }
 }

@@ -17,7 +17,7 @@ use crate::embedded::sql::statement::is_local;
 /// New keys become a run after so long, even if they are few, so that they can be dropped in time.
 const OPEN_FOR_MS: i64 = 3_600_000;
 /// Keys written by one step; commits wait for no more than these.
-const STEP_KEYS: usize = 8_192;
+const STEP_KEYS: usize = 4_096;
 /// Rows deleted by one step: a page each.
 const STEP_ROWS: usize = 256;
 
