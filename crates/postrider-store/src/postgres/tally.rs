@@ -101,7 +101,8 @@ impl TallyChanges {
         self.of(shard, tenant)[BYTES] += by;
     }
 
-    /// The same changes, all in one shard: only the sums over all shards count, and one row is written faster than many.
+    /// The same changes, all in one shard: only the sums over all shards count, and one row is written faster than
+    /// many.
     pub(super) fn in_shard(self, shard: ShardId) -> Self {
         let mut merged = Self::default();
         for ((_, tenant), fields) in self.0 {

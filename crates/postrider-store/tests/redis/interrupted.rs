@@ -1,4 +1,5 @@
-//! Messages whose writing was interrupted: a server that refuses some of the keys stands for a node that died in between.
+//! Messages whose writing was interrupted: a server that refuses some of the keys stands for a node that died in
+//! between.
 
 use std::time::Duration;
 

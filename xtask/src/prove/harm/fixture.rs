@@ -1,5 +1,5 @@
-//! One server, or several over one store, and one fake provider as processes. The provider listens on all addresses of this machine, so that every
-//! 127.a.b.c is an origin of its own.
+//! One server, or several over one store, and one fake provider as processes. The provider listens on all addresses of
+//! this machine, so that every 127.a.b.c is an origin of its own.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt as _;
