@@ -58,7 +58,8 @@ pub(super) const ENTRY: FakeEntry = FakeEntry {
         let from = [field("From"), field("MessagingServiceSid")].concat();
         let segments = segments::split(text).into_iter().map(str::to_owned).collect();
         let form = InboxText { from, encoding, units: size.units, segments };
-        InboxView::new(text, "", InboxForm::Text(form))
+        let (title, preview) = text.split_once('\n').unwrap_or((text, ""));
+        InboxView::new(title, preview, InboxForm::Text(form))
     },
     server_config: |sandbox, folder| {
         let from = "account_sid = \"AC1\"\nfrom = \"+15550100\"";

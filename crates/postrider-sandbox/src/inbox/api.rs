@@ -33,6 +33,9 @@ pub(crate) const CALLS: [&str; 6] = [
 /// What a mail may do in its frame: show itself, with styles and pictures of its own.
 const MAIL_CSP: &str = "sandbox; default-src 'none'; img-src data:; style-src 'unsafe-inline'; \
                         form-action 'none'; base-uri 'none'; frame-ancestors 'self'";
+/// Tags for which a browser may connect before it looks at the policy, and those that change where a page leads.
+const CONNECTING_TAGS: [&str; 9] =
+    ["link", "iframe", "frame", "fencedframe", "portal", "object", "embed", "base", "meta"];
 const LIMIT: usize = 50;
 const LIMIT_MAX: usize = 500;
 /// Changes within this time are told together.
@@ -246,26 +249,31 @@ fn html(state: &SandboxState, message: &InboxMessage) -> Response<FakeBody> {
     });
     match html {
         None => FakeAnswer::text(404, "this message has no HTML\n").into(),
-        Some(html) => FakeAnswer::with_body(200, "text/html; charset=utf-8", without_links(&html))
-            .with("content-security-policy", MAIL_CSP)
-            .with("x-content-type-options", "nosniff")
-            .with("referrer-policy", "no-referrer")
-            .with("x-dns-prefetch-control", "off")
-            .with("cache-control", "no-store")
-            .into(),
+        Some(html) => {
+            FakeAnswer::with_body(200, "text/html; charset=utf-8", without_connecting_tags(&html))
+                .with("content-security-policy", MAIL_CSP)
+                .with("x-content-type-options", "nosniff")
+                .with("referrer-policy", "no-referrer")
+                .with("x-dns-prefetch-control", "off")
+                .with("cache-control", "no-store")
+                .into()
+        }
     }
 }
 
-/// The HTML with another name for every `<link>`. No policy stops `<link rel=preconnect>`: the browser would open a
-/// connection to a server of the sender's choice. A tag is always written with these letters, so none is missed.
-fn without_links(html: &str) -> String {
+/// The HTML with other names for some tags. No policy stops a browser from opening a connection for
+/// `<link rel=preconnect>` or for the address of an `<iframe>` that it then does not load. A tag is always written with
+/// these letters, so none is missed.
+fn without_connecting_tags(html: &str) -> String {
     let lower = html.to_ascii_lowercase();
     let mut shown = String::with_capacity(html.len());
     let mut end = 0;
-    for at in memchr::memmem::find_iter(lower.as_bytes(), b"<link") {
-        shown.push_str(&html[end..at]);
-        shown.push_str("<removed-link");
-        end = at + "<link".len();
+    for at in memchr::memchr_iter(b'<', lower.as_bytes()) {
+        if CONNECTING_TAGS.iter().any(|tag| lower[at + 1..].starts_with(tag)) {
+            shown.push_str(&html[end..=at]);
+            shown.push_str("removed-");
+            end = at + 1;
+        }
     }
     shown.push_str(&html[end..]);
     shown
@@ -332,9 +340,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_link_tag_is_left_however_it_is_written() {
-        let html = "é<LiNk rel=preconnect><a>x</a><link/href=x><<link>";
-        let expected = "é<removed-link rel=preconnect><a>x</a><removed-link/href=x><<removed-link>";
-        assert_eq!(without_links(html), expected);
+    fn no_tag_that_connects_is_left_however_it_is_written() {
+        let html = "é<LiNk rel=preconnect><a>x</a><link/href=x><<IFRAME src=x></iframe><li>";
+        let expected = "é<removed-LiNk rel=preconnect><a>x</a><removed-link/href=x><<removed-IFRAME src=x>\
+                        </iframe><li>";
+        assert_eq!(without_connecting_tags(html), expected);
     }
 }

@@ -8,8 +8,13 @@ use serde_json::{Value, json};
 
 use super::fixture::DevFixture;
 
+/// The frame of a mail is loaded anew, so that its end can be waited for.
+const FRAME_LOADED: &str = "new Promise((done) => { const frame = document.querySelector('#detail iframe'); \
+    if (!frame) return done(); frame.addEventListener('load', () => done()); frame.src = frame.src; })";
+
 fn shoot(browser: &mut Browser, name: &str) {
     let Some(folder) = std::env::var_os("POSTRIDER_SCREENSHOTS").map(PathBuf::from) else { return };
+    browser.evaluate(FRAME_LOADED).unwrap();
     for (form, width, height, dark) in
         [("light", 1280, 860, false), ("dark", 1280, 860, true), ("phone", 390, 844, false)]
     {
@@ -74,9 +79,9 @@ fn one_message_per_channel_is_seen_as_its_receiver_would_see_it() {
         shoot(&mut browser, &format!("inbox-{channel}"));
     }
     let own = dev.text("http");
-    let foreign: Vec<_> = browser.requests().unwrap().iter().cloned().collect();
+    let requests = browser.requests().unwrap().to_vec();
     let foreign: Vec<_> =
-        foreign.iter().filter(|url| !url.starts_with(own) && !url.starts_with("data:")).collect();
+        requests.iter().filter(|url| !url.starts_with(own) && !url.starts_with("data:")).collect();
     assert!(foreign.is_empty(), "{foreign:?}");
     assert_eq!(browser.breaches().unwrap(), Vec::<String>::new());
 }

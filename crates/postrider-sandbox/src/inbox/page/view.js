@@ -48,8 +48,11 @@ export function drawChannels(kinds, chosen, choose) {
 
 // The buttons act on the chosen channel; without one, there are none.
 export function drawAnswers(kind, order) {
-  at("next").hidden = !kind;
-  if (!kind) return;
+  if (!kind) {
+    at("next-title").textContent = "Choose a channel to order the answer to its next message.";
+    at("answers").replaceChildren();
+    return;
+  }
   at("next-title").textContent = `Answer the next ${kind.channel} with`;
   const isOrdered = (word) => kind.next.length > 0 && kind.next[0] === word;
   at("answers").replaceChildren(...ANSWERS.map(([word, label, title]) => make("button", {
