@@ -74,7 +74,7 @@ impl RollupFigures {
 pub struct RollupTable(BTreeMap<RollupKey, RollupFigures>);
 
 /// Kind, channel, provider, class, outcome, count, repeats, bad requests, times.
-type StoredRow<'a> = (
+type RollupRowText<'a> = (
     RollupKind,
     Cow<'a, str>,
     Cow<'a, str>,
@@ -115,7 +115,7 @@ impl RollupTable {
     /// As stores keep it.
     pub fn to_text(&self) -> String {
         let row = |(key, figures): (&RollupKey, &RollupFigures)| {
-            let text: StoredRow<'_> = (
+            let text: RollupRowText<'_> = (
                 key.kind,
                 (*key.channel).into(),
                 (*key.provider).into(),
@@ -134,7 +134,7 @@ impl RollupTable {
 
     /// Adds the rows of a stored text.
     pub fn add_text(&mut self, text: &str) -> Result<(), serde_json::Error> {
-        for row in serde_json::from_str::<Vec<StoredRow<'_>>>(text)? {
+        for row in serde_json::from_str::<Vec<RollupRowText<'_>>>(text)? {
             let (kind, channel, provider, class, outcome, count, repeats, bad_requests, times) =
                 row;
             let key = RollupKey {

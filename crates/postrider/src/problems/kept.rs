@@ -71,8 +71,8 @@ pub(super) async fn delete(store: &(impl Documents + ?Sized), id: &str) -> Store
     store.put_document(&name_of(id), None, None, None).await.map(drop)
 }
 
-/// Changes a problem that `may_change` allows, however many others change it at the same time. Answers the new state, or
-/// none if there is no such problem.
+/// Changes a problem that `may_change` allows, however many others change it at the same time. Answers the new state,
+/// or none if there is no such problem.
 pub(crate) async fn change_kept(
     store: &(impl Documents + ?Sized),
     id: &str,

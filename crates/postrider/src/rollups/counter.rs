@@ -188,8 +188,8 @@ impl RollupCounter {
         }
     }
 
-    /// Counts a second for every lane that is held. `is_held` says by what, given the cause that was noted. A lane that was
-    /// not held for a while is forgotten: a breaker that tries its provider is not held for a moment.
+    /// Counts a second for every lane that is held. `is_held` says by what, given the cause that was noted. A lane that
+    /// was not held for a while is forgotten: a breaker that tries its provider is not held for a moment.
     pub(crate) fn count_held(
         &self,
         is_held: impl Fn(&LaneKey, &'static str) -> Option<&'static str>,

@@ -1,5 +1,5 @@
-//! A night on call: faults are put into a busy server. For each, one alert arrives, its link leads to the right problem,
-//! and the problem resolves by itself. Nothing else alerts.
+//! A night on call: faults are put into a busy server. For each, one alert arrives, its link leads to the right
+//! problem, and the problem resolves by itself. Nothing else alerts.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU16, Ordering};

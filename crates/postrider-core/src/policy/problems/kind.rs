@@ -28,8 +28,8 @@ impl ProblemSeverity {
     }
 }
 
-/// Writes every kind once: its name, severity, the seconds that its sign must last, its title, what Postrider does about
-/// it, and the remedy.
+/// Writes every kind once: its name, severity, the seconds that its sign must last, its title, what Postrider does
+/// about it, and the remedy.
 macro_rules! problem_kinds {
     ($($(#[$doc:meta])* $variant:ident = $name:literal, $severity:ident, $after_s:literal, $title:literal,
         $doing:literal, $remedy:literal;)*) => {

@@ -1,5 +1,5 @@
-//! Problems: what an operator should know of. [`signs`] turns figures into signs of trouble, [`book`] opens and resolves
-//! problems by them. Reads no clock and sends nothing.
+//! Problems: what an operator should know of. [`signs`](mod@signs) turns figures into signs of trouble, [`book`] opens
+//! and resolves problems by them. Reads no clock and sends nothing.
 
 pub mod baseline;
 pub mod book;

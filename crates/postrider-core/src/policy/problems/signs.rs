@@ -1,4 +1,5 @@
-//! Turns figures into signs of trouble. A provider that is known to fail explains what fails there, so it makes one sign.
+//! Turns figures into signs of trouble. A provider that is known to fail explains what fails there, so it makes one
+//! sign.
 
 use std::collections::{BTreeMap, BTreeSet};
 

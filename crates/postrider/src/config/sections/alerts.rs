@@ -15,7 +15,8 @@ const PAGERDUTY: &str = "https://events.pagerduty.com/v2/enqueue";
 section! {
     /// Whom problems are told to: docs/alerts.md. Each route is a table [alerts.routes.NAME].
     AlertSection as "alerts" {
-        /// What links in alerts begin with, such as "https://postrider.example.com". Default: the address of this server.
+        /// What links in alerts begin with, such as "https://postrider.example.com". Default: the address of this
+        /// server.
         link_base: Option<String> = None,
         /// A route's backup is used if its alert is not sent after so many seconds.
         backup_after_s: u64 = 20,
