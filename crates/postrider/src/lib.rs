@@ -10,6 +10,7 @@ mod documents;
 pub mod keys;
 pub mod live;
 mod quotas;
+mod rehash;
 pub mod serve;
 pub mod telemetry;
 

@@ -8,7 +8,8 @@ use super::value::get;
 use crate::sharded::SHARDS;
 
 /// Each step leads from one layout to the next.
-const STEPS: &[&str] = &[include_str!("layout_1.sql"), include_str!("layout_2.sql")];
+const STEPS: &[&str] =
+    &[include_str!("layout_1.sql"), include_str!("layout_2.sql"), include_str!("layout_3.sql")];
 
 pub(super) const LAYOUT: u32 = STEPS.len() as u32;
 

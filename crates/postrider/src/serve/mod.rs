@@ -30,6 +30,7 @@ use crate::config::Config;
 use crate::keys::{ApiKeys, SigningKeys, session};
 use crate::live::{self, ConfigReader, ConfigSources, LiveConfig, OperatorActions, TemplateStore};
 use crate::quotas;
+use crate::rehash;
 use crate::telemetry::Metrics;
 use follow::DocumentFollower;
 use listen::Listening;
@@ -133,7 +134,7 @@ async fn start_all(
         store.clone(),
         built.iter().map(|built| built.intake.clone()).collect(),
         policies,
-        &signing.hash_key(),
+        &signing.hash_keys(),
     )
     .with_templates(templates.templates());
     lanes.use_channels(built.iter().map(|built| built.channel.clone()));
@@ -204,6 +205,7 @@ async fn start_all(
         tokio::spawn(sample_rates(app.clone())),
         tokio::spawn(write_key_uses(app.clone())),
         tokio::spawn(quotas::watch(app.clone())),
+        tokio::spawn(rehash::rehash_if_needed(app.clone())),
         tokio::spawn(prune(app.clone(), consumer, is_shared)),
         tokio::spawn(watch.run()),
         tokio::spawn(DocumentFollower::new(app.clone(), followed).run()),
