@@ -61,3 +61,6 @@ pub use sms::SmsChannel;
 pub use target::ChannelTarget;
 pub use webhook::{WebhookChannel, WebhookSecret, WebhookSecrets};
 pub use webpush::{Padding, VapidKey, VapidKeys, WebPushChannel};
+
+#[cfg(test)]
+mod fuzzed_answers;

@@ -9,6 +9,7 @@ use postrider_core::policy::decide::{
     AttemptProgress, AttemptTimes, CRASHES_MAX, DeliveryRules, LeaseHistory, MAX_REPLAYS, PARK,
     before_attempt, decide, when_shut,
 };
+use postrider_core::policy::ttl;
 use postrider_core::{DeadReason, Outcome, Scope, Timestamp};
 
 const NOW: Timestamp = Timestamp(1_794_722_400_000);
@@ -38,7 +39,7 @@ fn rules(retry: &RetryPolicy) -> DeliveryRules<'_> {
         on_ambiguous: OnAmbiguous::Resend,
         shows_repeats: false,
         on_expiry: OnExpiry::DeadLetter,
-        ttl_s: 3600,
+        is_one_shot: false,
         expires_at: NOW + Duration::from_secs(3600),
         times: Default::default(),
     }
@@ -63,7 +64,7 @@ fn with_ttl<'a>(retry: &'a RetryPolicy, ms: u64) -> DeliveryRules<'a> {
 }
 
 fn now_or_never(retry: &RetryPolicy) -> DeliveryRules<'_> {
-    DeliveryRules { ttl_s: 0, ..with_ttl(retry, 10_000) }
+    DeliveryRules { is_one_shot: true, ..with_ttl(retry, 10_000) }
 }
 
 fn after(attempts: u32) -> AttemptProgress {
@@ -162,7 +163,10 @@ fn now_or_never_is_one_attempt_and_free_replays() {
 #[test]
 fn a_replay_gives_now_or_never_the_time_that_it_names() {
     let policy = policy();
-    let replayed = DeliveryRules { ttl_s: 0, ..rules(&policy) };
+    let message_expires_at = NOW + ttl::DISPATCH_WINDOW;
+    let replayed = rules(&policy);
+    let is_one_shot = ttl::is_one_shot(0, message_expires_at, replayed.expires_at, NOW);
+    let replayed = DeliveryRules { is_one_shot, ..replayed };
     assert_eq!(decide(&RETRY, &after(1), &replayed, NOW, 0.5), retry(2));
 }
 

@@ -1,6 +1,5 @@
 //! Properties of problems: they open when their signs last, resolve when their causes end, and do not flap.
 
-
 use std::collections::BTreeMap;
 use std::time::Duration;
 

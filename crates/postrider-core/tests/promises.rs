@@ -94,8 +94,8 @@ fn rules<'a>(retry: &'a RetryPolicy, ttl_s: u32, park: bool, expire: bool) -> De
         on_ambiguous: if park { OnAmbiguous::Park } else { OnAmbiguous::Resend },
         shows_repeats: false,
         on_expiry: if expire { OnExpiry::Expire } else { OnExpiry::DeadLetter },
-        ttl_s,
-        expires_at: ttl::expires_at(NOW, None, ttl_s),
+        is_one_shot: ttl_s == 0,
+        expires_at: ttl::expires_at(NOW, None, ttl_s, ttl::DISPATCH_WINDOW),
         times: Default::default(),
     }
 }
@@ -255,9 +255,9 @@ proptest! {
     fn the_ttl_on_the_wire_never_outlives_the_message(
         ttl_s in 0..=ttl::MAX_S, elapsed_ms in 0u64..3_000_000_000,
     ) {
-        let expires_at = ttl::expires_at(NOW, None, ttl_s);
+        let expires_at = ttl::expires_at(NOW, None, ttl_s, ttl::DISPATCH_WINDOW);
         let now = NOW + Duration::from_millis(elapsed_ms);
-        let left = ttl::remaining_s(ttl_s, expires_at, now);
+        let left = ttl::remaining_s(ttl_s == 0, expires_at, now);
         prop_assert!(left <= ttl_s);
         let kept_until = now + Duration::from_secs(u64::from(left));
         prop_assert!(kept_until <= expires_at.max(now));

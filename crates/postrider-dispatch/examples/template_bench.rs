@@ -65,7 +65,7 @@ fn intake() -> MessageIntake {
             Arc::new(EmailIntake { policy, serves: Arc::new(|_| true), international: false }),
         ],
         policies,
-        b"hash key",
+        &[b"hash key".to_vec()],
     )
     .with_templates(Arc::new(current))
 }

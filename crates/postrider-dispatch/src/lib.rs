@@ -23,8 +23,8 @@ mod unsettled_limit;
 
 pub use dispatcher::{Dispatcher, DispatcherConfig, DispatcherStatus};
 pub use intake::{
-    IntakeAnswer, IntakeQuotas, IntakeRefusal, MessageIntake, QuotaExcess, RefusalKind, Submission,
-    TenantOverQuota,
+    IntakeAnswer, IntakeQuotas, IntakeRefusal, MessageIntake, QUOTA_PAUSE, QuotaExcess,
+    RefusalKind, Submission, TenantOverQuota,
 };
 pub use lanes::{BreakerScope, LaneEvent, Lanes};
 pub use limits::DispatchLimits;

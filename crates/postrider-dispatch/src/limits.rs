@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use postrider_core::policy::breaker::BreakerPolicy;
 use postrider_core::policy::budget::BudgetPolicy;
+use postrider_core::policy::classify::RetryAfterMax;
 use postrider_core::policy::decide::AttemptTimes;
 use postrider_core::policy::limiter::Rate;
 use postrider_core::policy::strikes::StrikeRules;
+use postrider_core::policy::ttl::DISPATCH_WINDOW;
 use postrider_core::{ChannelKind, RegionNumber, TenantId};
 
 /// How much the dispatcher does at once, and for how long.
@@ -45,6 +47,10 @@ pub struct DispatchLimits {
     pub times: AttemptTimes,
     /// How long idempotency keys are kept at the least.
     pub dedup_window: Duration,
+    /// How long a message with TTL 0 may wait for its one attempt.
+    pub now_or_never: Duration,
+    /// The longest waits that providers may ask for.
+    pub retry_after_max: RetryAfterMax,
 }
 
 impl Default for DispatchLimits {
@@ -66,6 +72,8 @@ impl Default for DispatchLimits {
             strikes: StrikeRules::default(),
             times: AttemptTimes::default(),
             dedup_window: Duration::from_secs(86_400),
+            now_or_never: DISPATCH_WINDOW,
+            retry_after_max: RetryAfterMax::default(),
         }
     }
 }

@@ -243,8 +243,30 @@ impl Registry for FaultyStore {
         self.ask(self.inner.address(tenant, id))
     }
 
-    async fn delete_address(&self, tenant: &TenantId, id: AddressId) -> StoreResult<bool> {
-        self.ask(self.inner.delete_address(tenant, id))
+    async fn delete_address(
+        &self,
+        tenant: &TenantId,
+        id: AddressId,
+        cancels: bool,
+    ) -> StoreResult<bool> {
+        self.ask(self.inner.delete_address(tenant, id, cancels))
+    }
+
+    async fn known_hash(
+        &self,
+        tenant: &TenantId,
+        hashes: &[AddressHash],
+    ) -> StoreResult<Option<AddressHash>> {
+        self.ask(self.inner.known_hash(tenant, hashes))
+    }
+
+    async fn rehash_address(
+        &self,
+        tenant: &TenantId,
+        id: AddressId,
+        hash: AddressHash,
+    ) -> StoreResult<bool> {
+        self.ask(self.inner.rehash_address(tenant, id, hash))
     }
 
     async fn addresses(

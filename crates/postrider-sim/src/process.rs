@@ -68,7 +68,8 @@ async fn start(world: &Arc<World>, storage: &Arc<SimStorage>) -> Result<SimProce
     let plan = &world.plan;
     let policies = Policies::new(Policy::new(plan.classes.clone(), plan.limits.clone()));
     let intakes = KINDS.map(|kind| Arc::new(SimIntake(kind)) as Arc<dyn ChannelIntake>).to_vec();
-    let intake = Arc::new(MessageIntake::new(store.clone(), intakes, policies, b"hash key"));
+    let intake =
+        Arc::new(MessageIntake::new(store.clone(), intakes, policies, &[b"hash key".to_vec()]));
     let workers = VecDeque::new();
     let mut process = SimProcess { intake, store, workers, workers_started: 0 };
     for _ in 0..plan.workers {

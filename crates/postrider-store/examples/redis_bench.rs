@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use postrider_core::model::message::Envelope;
+use postrider_core::policy::ttl::DISPATCH_WINDOW;
 use postrider_core::ports::store::*;
 use postrider_core::{AddressHash, ChannelKind, Decision, LaneKey, Target, TenantId};
 use postrider_store::{RedisOptions, RedisStore};
@@ -37,6 +38,8 @@ fn message(lanes: u64, keyed: bool) -> NewMessage {
         tenant: TenantId::new("bench"),
         class: "transactional".into(),
         ttl_s: 86_400,
+        now_or_never: DISPATCH_WINDOW,
+        member_keys: Vec::new(),
         send_at: None,
         envelope: Envelope::default(),
         content: "x".repeat(600).into(),

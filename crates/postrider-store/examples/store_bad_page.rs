@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use postrider_core::model::decision::Decision;
 use postrider_core::model::message::Envelope;
+use postrider_core::policy::ttl::DISPATCH_WINDOW;
 use postrider_core::ports::store::{
     AddressLearning, Ledger, NewDelivery, NewMessage, Settlement, StoreError, StoreResult,
 };
@@ -131,6 +132,8 @@ fn message(lanes: &[Arc<LaneKey>], number: u64) -> NewMessage {
         tenant: lane.tenant.clone(),
         class: lane.class.clone(),
         ttl_s: 86_400,
+        now_or_never: DISPATCH_WINDOW,
+        member_keys: Vec::new(),
         send_at: None,
         envelope: Envelope::default(),
         content: format!(r#"{{"title":"{}"}}"#, "x".repeat(200)).into(),

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use postrider_core::model::decision::Decision;
 use postrider_core::model::message::Envelope;
+use postrider_core::policy::ttl::DISPATCH_WINDOW;
 use postrider_core::ports::store::{
     AddressLearning, DedupKey, Ledger, NewDelivery, NewMessage, Retention, Settlement, StoreResult,
 };
@@ -63,6 +64,8 @@ impl Load {
             tenant: lane.tenant.clone(),
             class: lane.class.clone(),
             ttl_s: 86_400,
+            now_or_never: DISPATCH_WINDOW,
+            member_keys: Vec::new(),
             send_at: None,
             envelope: Envelope::default(),
             content: BODY.into(),

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use postrider_core::model::id::order_key;
 use postrider_core::policy::ttl::expires_at;
 use postrider_core::ports::store::{Halt, NewMessage};
 use postrider_core::{AttemptRecord, DeadReason, Decision, Message, MessageId, State, Timestamp};
@@ -13,7 +14,7 @@ pub(crate) fn stored_message(new: &NewMessage, id: MessageId, now: Timestamp) ->
         tenant: new.tenant.clone(),
         class: new.class.clone(),
         created_at: id.created_at(),
-        expires_at: expires_at(now, new.send_at, new.ttl_s),
+        expires_at: expires_at(now, new.send_at, new.ttl_s, new.now_or_never),
         ttl_s: new.ttl_s,
         envelope: new.envelope.clone(),
         content: new.content.clone(),
@@ -164,10 +165,59 @@ impl DeliveryMark {
         Self { crashes: self.crashes.saturating_add(1), ..self }
     }
 
-    pub(crate) fn halt(self, gone: bool) -> Option<Halt> {
+    pub(crate) fn halt(self, address: Option<AddressEnd>, message: MessageId) -> Option<Halt> {
         match self.cancelled {
             true => Some(Halt::Cancelled),
-            false => gone.then_some(Halt::AddressGone),
+            false => address.and_then(|end| end.halt(message)),
+        }
+    }
+}
+
+/// Marks of deleted addresses are kept so long: as long as anything may wait that was accepted before.
+pub(crate) const DELETED_MARKS_KEPT: Duration = Duration::from_secs(400 * 86_400);
+
+/// Why deliveries to an address are not sent any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AddressEnd {
+    /// Its provider called it gone.
+    Gone,
+    /// It was deleted: messages whose order key is below this one are not sent to it.
+    DeletedBefore(u64),
+}
+
+impl AddressEnd {
+    pub(crate) fn halt(self, message: MessageId) -> Option<Halt> {
+        match self {
+            Self::Gone => Some(Halt::AddressGone),
+            Self::DeletedBefore(key) => {
+                (order_key(message.0) < key).then_some(Halt::AddressDeleted)
+            }
+        }
+    }
+
+    /// As it is stored beside the mark: nothing for one that is gone.
+    pub(crate) fn deleted_before(self) -> Option<u64> {
+        match self {
+            Self::Gone => None,
+            Self::DeletedBefore(key) => Some(key),
+        }
+    }
+
+    /// The inverse of [`deleted_before`](Self::deleted_before).
+    pub(crate) fn of_mark(deleted_before: Option<u64>) -> Self {
+        deleted_before.map_or(Self::Gone, Self::DeletedBefore)
+    }
+
+    /// The mark of an address that is registered again: what waited when it was deleted stays cancelled.
+    pub(crate) fn when_registered(mark: Option<Self>) -> Option<Self> {
+        mark.filter(|mark| *mark != Self::Gone)
+    }
+
+    /// The mark of an address that is deleted now.
+    pub(crate) fn when_deleted(mark: Option<Self>, key: u64) -> Self {
+        match mark {
+            Some(Self::Gone) => Self::Gone,
+            _ => Self::DeletedBefore(key),
         }
     }
 }

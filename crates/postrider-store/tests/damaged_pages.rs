@@ -285,7 +285,8 @@ async fn a_damaged_list_of_tags_stops_nothing_and_is_made_anew_by_a_repair() {
 #[tokio::test]
 async fn a_damaged_index_of_an_older_layout_does_not_stop_its_upgrade() {
     let (dir, clock, ids) = filled().await;
-    let seventh_layout = "DROP TABLE rollup; DROP TABLE waiting_ended; DROP TABLE audit; DROP TABLE message_tag; \
+    let seventh_layout = "DROP INDEX gone_deleted; ALTER TABLE gone DROP COLUMN deleted_before; \
+                          DROP TABLE rollup; DROP TABLE waiting_ended; DROP TABLE audit; DROP TABLE message_tag; \
                           DROP TABLE waiting; DELETE FROM meta WHERE key = 'listed'; \
                           CREATE INDEX pending ON delivery (lane, due) WHERE due IS NOT NULL; \
                           PRAGMA user_version = 7";
@@ -303,7 +304,10 @@ async fn a_damaged_index_of_an_older_layout_does_not_stop_its_upgrade() {
 /// The tables of layout 6 that later ones do not have, with so many rows that each has several pages. These are new
 /// ones at the end of the file: the tables of later layouts begin where others were free.
 const SIXTH_LAYOUT: &str = "
-DROP TABLE rollup; DROP TABLE waiting_ended;
+DROP INDEX gone_deleted;
+ALTER TABLE gone DROP COLUMN deleted_before;
+DROP TABLE rollup;
+DROP TABLE waiting_ended;
 DROP TABLE audit;
 DROP TABLE message_tag;
 DROP TABLE waiting;

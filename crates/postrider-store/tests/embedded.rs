@@ -464,7 +464,8 @@ async fn tags_of_layout_8_are_found_after_the_upgrade() {
     one.envelope.tags = vec!["sale".into()];
     store.accept(vec![message("other", 1), one, message("acme", 2)]).await.unwrap();
     store.close().await;
-    let eighth = "DROP TABLE rollup; DROP TABLE waiting_ended; DROP TABLE audit; DROP TABLE message_tag; \
+    let eighth = "DROP INDEX gone_deleted; ALTER TABLE gone DROP COLUMN deleted_before; \
+                  DROP TABLE rollup; DROP TABLE waiting_ended; DROP TABLE audit; DROP TABLE message_tag; \
                   PRAGMA user_version = 8";
     database(dir.path()).execute_batch(eighth).unwrap();
     let store = open(dir.path());
@@ -476,7 +477,10 @@ async fn tags_of_layout_8_are_found_after_the_upgrade() {
 
 /// What layout 6 had and what later ones added, in a folder with that layout.
 const SIXTH_LAYOUT: &str = "
-DROP TABLE rollup; DROP TABLE waiting_ended;
+DROP INDEX gone_deleted;
+ALTER TABLE gone DROP COLUMN deleted_before;
+DROP TABLE rollup;
+DROP TABLE waiting_ended;
 DROP TABLE audit;
 DROP TABLE message_tag;
 DROP TABLE waiting;

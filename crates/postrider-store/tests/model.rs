@@ -10,6 +10,7 @@ use std::time::Duration;
 use postrider_core::model::decision::Decision;
 use postrider_core::model::delivery::{AttemptRecord, DeadReason, Delivery};
 use postrider_core::policy::strikes::NewStrike;
+use postrider_core::policy::ttl::DISPATCH_WINDOW;
 use postrider_core::ports::store::{
     AddressLearning, Admission, Alternative, DedupKey, DeliveryFilter, Intake, LeasedDelivery,
     Ledger, NewAddress, NewMessage, Registry, Replay, Retention, Selection, Settlement,
@@ -241,6 +242,8 @@ impl StorePair {
             send_at: (delay_s > 0).then(|| self.clock.now() + delay),
             dedup,
             ttl_s: if to.len().is_multiple_of(2) { 15 } else { 3600 },
+            now_or_never: DISPATCH_WINDOW,
+            member_keys: Vec::new(),
             ..batch(tenant, to)
         };
         let new = with_alternatives(new, tenant);

@@ -12,6 +12,7 @@ pub mod keys;
 pub mod live;
 mod problems;
 mod quotas;
+mod rehash;
 mod rollups;
 pub mod serve;
 pub mod telemetry;

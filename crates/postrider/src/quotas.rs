@@ -15,7 +15,7 @@ use crate::config::sections::QuotaSection;
 use crate::keys::SigningKind;
 
 /// The shortest time between two measurements.
-const MEASURE_EVERY: Duration = Duration::from_secs(5);
+const MEASURE_EVERY: Duration = Duration::from_secs(1);
 /// A measurement takes at most this part of the time.
 const MEASURE_PART: u32 = 50;
 

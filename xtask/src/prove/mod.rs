@@ -2,6 +2,7 @@
 //! prints its result or fails.
 
 mod api;
+mod attack;
 mod backup;
 mod badpage;
 mod channels;
@@ -30,6 +31,11 @@ const PROOFS: &[Proof] = &[
         name: "api",
         claim: "random calls by the OpenAPI description: no server error, no answer that is not described (--cases N)",
         run: api::run,
+    },
+    Proof {
+        name: "attack",
+        claim: "1 000 idle and 1 000 slow connections, then five minutes of filling quotas: others notice nothing (--seconds N)",
+        run: attack::run,
     },
     Proof {
         name: "backup",

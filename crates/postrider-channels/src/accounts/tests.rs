@@ -47,6 +47,7 @@ fn attempt(tenant: &str) -> Attempt {
         number: 1,
         now: NOW,
         expires_at: NOW + Duration::from_secs(60),
+        is_one_shot: false,
         address_since: None,
         resign: false,
         replays: 0,

@@ -63,3 +63,19 @@ fn is_earlier(gone: Option<Timestamp>, attempt: &Attempt) -> bool {
         _ => false,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_answer_breaks_its_reader_when_it_is_fuzzed() {
+        let seeds = [
+            r#"{"reason":"Unregistered","timestamp":1790000000000}"#,
+            r#"{"reason":"BadDeviceToken"}"#,
+        ];
+        crate::fuzzed_answers::fuzz_answers("apns_answer", &seeds, |answer| {
+            drop(read(&answer));
+        });
+    }
+}

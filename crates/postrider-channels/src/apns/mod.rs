@@ -152,9 +152,9 @@ impl ApnsChannel {
         let token = connections
             .token(sender, self.wiring.clock.wall(), attempt.resign)
             .map_err(|_| misconfigured("apns_sign", "no provider token could be signed"))?;
-        let request = |now| Request {
+        let request = |_| Request {
             method: ::http::Method::POST,
-            headers: wire::headers(attempt, draft, &target.topic, token.as_deref(), now),
+            headers: wire::headers(attempt, draft, &target.topic, token.as_deref()),
             body: draft.payload.clone(),
         };
         let response = self.wiring.exchange(attempt, &endpoint, request).await?;

@@ -3,7 +3,7 @@
 use ::http::header::AUTHORIZATION;
 use ::http::{HeaderMap, HeaderName, HeaderValue};
 use postrider_core::model::class::Urgency;
-use postrider_core::{Attempt, DeliveryId, Timestamp, policy::ttl};
+use postrider_core::{Attempt, DeliveryId};
 
 use super::render::{self, ApnsDraft};
 use super::token::ApnsToken;
@@ -22,12 +22,11 @@ pub(super) fn headers(
     draft: &ApnsDraft,
     topic: &str,
     token: Option<&ApnsToken>,
-    now: Timestamp,
 ) -> HeaderMap {
     let mut headers = common_headers(&draft.push_type.topic(topic), token);
     headers.insert(PUSH_TYPE, HeaderValue::from_static(draft.push_type.name));
     headers.insert(PRIORITY, priority(attempt, draft));
-    headers.insert(EXPIRATION, changing(HeaderValue::from(expiration(attempt, now))));
+    headers.insert(EXPIRATION, changing(HeaderValue::from(expiration(attempt))));
     if let Ok(id) = HeaderValue::try_from(uuid(attempt.delivery)) {
         headers.insert(ID, changing(id));
     }
@@ -59,12 +58,8 @@ fn changing(mut value: HeaderValue) -> HeaderValue {
 }
 
 /// When the message expires, in seconds since 1970. For "now or never", Apple wants 0.
-fn expiration(attempt: &Attempt, now: Timestamp) -> i64 {
-    if ttl::now_or_never(attempt.message.ttl_s, attempt.expires_at, now) {
-        0
-    } else {
-        attempt.expires_at.as_secs()
-    }
+fn expiration(attempt: &Attempt) -> i64 {
+    if attempt.is_one_shot { 0 } else { attempt.expires_at.as_secs() }
 }
 
 fn priority(attempt: &Attempt, draft: &ApnsDraft) -> HeaderValue {

@@ -100,3 +100,25 @@ fn read_discord(response: &Response, reading: Reading<'static>) -> Reading<'stat
         ..reading
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_answer_breaks_its_reader_when_it_is_fuzzed() {
+        let seeds = [
+            r#"{"message":"x","retry_after":0.75,"global":true,"code":40001}"#,
+            r#"{"id":"123"}"#,
+            "invalid_blocks",
+            "Webhook message delivery failed with error: Microsoft Teams endpoint returned HTTP error 429",
+        ];
+        crate::fuzzed_answers::fuzz_answers("chat_answer", &seeds, |answer| {
+            for service in
+                [ChatService::Slack, ChatService::Discord, ChatService::Teams, ChatService::Other]
+            {
+                drop(read_answer(service, &answer));
+            }
+        });
+    }
+}

@@ -167,7 +167,7 @@ impl EmailChannel {
                 sender: return_path.to_owned(),
                 recipient: recipient.to_owned(),
                 mail,
-                left_s: ttl::remaining_s(attempt.message.ttl_s, attempt.expires_at, now),
+                left_s: ttl::remaining_s(attempt.is_one_shot, attempt.expires_at, now),
             })
         };
         match relay.send(deadline, in_time).await {

@@ -95,3 +95,16 @@ fn retry_after(response: &Response, now: Timestamp) -> Option<String> {
     let at: i64 = scrub::header(&response.headers, "x-ratelimit-reset")?.trim().parse().ok()?;
     Some((at - now.as_secs()).max(0).to_string())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_answer_breaks_its_reader_when_it_is_fuzzed() {
+        let seeds = [r#"{"errors":[{"message":"x","field":"from","help":null}]}"#, r#"1790000060"#];
+        crate::fuzzed_answers::fuzz_answers("sendgrid_answer", &seeds, |answer| {
+            drop((reading(&answer, postrider_core::Timestamp(1_790_000_000_000)), code(&answer)));
+        });
+    }
+}

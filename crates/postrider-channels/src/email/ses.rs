@@ -122,3 +122,16 @@ pub(super) fn code(response: &Response) -> Option<String> {
     let text = body["message"].as_str().or(body["Message"].as_str()).unwrap_or_default();
     Some(scrub::shorten(&format!("{kind}: {text}"), 256))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_answer_breaks_its_reader_when_it_is_fuzzed() {
+        let seeds = [r#"{"MessageId":"0100"}"#, r#"{"__type":"MessageRejected","message":"x"}"#];
+        crate::fuzzed_answers::fuzz_answers("ses_answer", &seeds, |answer| {
+            drop((reading(&answer), code(&answer)));
+        });
+    }
+}

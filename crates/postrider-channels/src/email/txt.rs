@@ -210,4 +210,12 @@ mod tests {
         assert_eq!(server_of(text), Some("[fe80::1]:53".parse().unwrap()));
         assert_eq!(server_of("options ndots:5"), None);
     }
+
+    #[test]
+    fn no_answer_breaks_its_reader_when_it_is_fuzzed() {
+        let seeds = ["\u{0}\u{7}\u{1}\u{0}\u{0}\u{1}\u{0}\u{1}"];
+        crate::fuzzed_answers::fuzz_answers("dns_txt", &seeds, |answer| {
+            drop(read(&answer.body, 7));
+        });
+    }
 }

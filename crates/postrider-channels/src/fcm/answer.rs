@@ -165,4 +165,15 @@ mod tests {
         let html = Response { status, headers: HeaderMap::new(), body: "<html>".into() };
         assert_eq!(code(&html), None);
     }
+
+    #[test]
+    fn no_answer_breaks_its_reader_when_it_is_fuzzed() {
+        let seeds = [
+            r#"{"error":{"code":404,"status":"NOT_FOUND","message":"x","details":[{"@type":"type.googleapis.com/google.firebase.fcm.v1.FcmError","errorCode":"UNREGISTERED"}]}}"#,
+            r#"{"name":"projects/p/messages/1"}"#,
+        ];
+        crate::fuzzed_answers::fuzz_answers("fcm_answer", &seeds, |answer| {
+            drop((code(&answer), reason(&answer), name(&answer)));
+        });
+    }
 }

@@ -261,3 +261,19 @@ fn read(response: &Response, now: Timestamp) -> Result<FcmToken, TokenFailure> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_answer_breaks_its_reader_when_it_is_fuzzed() {
+        let seeds = [
+            r#"{"access_token":"ya29.x","expires_in":3599,"token_type":"Bearer"}"#,
+            r#"{"error":"invalid_grant","error_description":"x"}"#,
+        ];
+        crate::fuzzed_answers::fuzz_answers("fcm_token", &seeds, |answer| {
+            drop(read(&answer, postrider_core::Timestamp(1_790_000_000_000)).is_ok());
+        });
+    }
+}

@@ -113,7 +113,7 @@ pub(super) fn finish(
     attempt: &Attempt,
     now: Timestamp,
 ) -> String {
-    let ttl_s = ttl::remaining_s(attempt.message.ttl_s, attempt.expires_at, now);
+    let ttl_s = ttl::remaining_s(attempt.is_one_shot, attempt.expires_at, now);
     let urgency = urgency(attempt);
     let collapse = attempt.message.envelope.collapse_key.as_deref();
     android(block(&mut message, "android"), ttl_s, urgency, collapse);

@@ -77,3 +77,20 @@ impl ServiceAccount {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_key_file_breaks_its_reader_when_it_is_fuzzed() {
+        let seeds = [
+            r#"{"type":"service_account","project_id":"p","private_key_id":"k","private_key":"-----BEGIN PRIVATE KEY-----\nMIIB\n-----END PRIVATE KEY-----\n","client_email":"a@b.example","token_uri":"https://oauth2.example/token"}"#,
+        ];
+        crate::fuzzed_answers::fuzz_answers("fcm_service_account", &seeds, |answer| {
+            if let Ok(text) = std::str::from_utf8(&answer.body) {
+                drop(ServiceAccount::parse(text).is_ok());
+            }
+        });
+    }
+}

@@ -56,4 +56,15 @@ mod tests {
     fn what_is_not_json_counts_by_its_status() {
         assert_eq!(read(502, "<html>"), (None, None));
     }
+
+    #[test]
+    fn no_answer_breaks_its_reader_when_it_is_fuzzed() {
+        let seeds = [
+            r#"{"id":"a1","time":1,"event":"message"}"#,
+            r#"{"code":42901,"http":429,"error":"limit reached"}"#,
+        ];
+        crate::fuzzed_answers::fuzz_answers("ntfy_answer", &seeds, |answer| {
+            drop(NtfyAnswer::read(&answer).code);
+        });
+    }
 }

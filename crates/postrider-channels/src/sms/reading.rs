@@ -96,4 +96,13 @@ mod tests {
         assert_eq!(refused, (400, None, Some("9".into())));
         assert_eq!(told(&shape, 200, "?").0, 400);
     }
+
+    #[test]
+    fn no_answer_breaks_its_reader_when_it_is_fuzzed() {
+        let seeds =
+            [r#"{"sid":"SM1","status":"queued"}"#, r#"{"code":21211,"message":"x","status":400}"#];
+        crate::fuzzed_answers::fuzz_answers("sms_answer", &seeds, |mut answer| {
+            drop(AnswerShape::twilio().read(&mut answer));
+        });
+    }
 }

@@ -141,4 +141,16 @@ mod tests {
         let answer = read(502, &json!("<html>"));
         assert_eq!((answer.response.status.as_u16(), answer.code()), (502, None));
     }
+
+    #[test]
+    fn no_answer_breaks_its_reader_when_it_is_fuzzed() {
+        let seeds = [
+            r#"{"ok":true,"result":{"message_id":7}}"#,
+            r#"{"ok":false,"error_code":429,"description":"x","parameters":{"retry_after":5}}"#,
+        ];
+        crate::fuzzed_answers::fuzz_answers("telegram_answer", &seeds, |response| {
+            let answer = TelegramAnswer::read(response);
+            drop((answer.is_throttled(), answer.wait(), answer.code()));
+        });
+    }
 }

@@ -217,4 +217,23 @@ mod tests {
         assert!(!is_dead("https://invalid.example/x.invalid"));
         assert!(!is_dead("https://fcm.googleapis.com/gcm/send/abc"));
     }
+
+    #[test]
+    fn no_answer_breaks_its_reader_when_it_is_fuzzed() {
+        let seeds = [
+            r#"{"code":404,"errno":102,"error":"Not Found","message":"x"}"#,
+            r#"<html>410</html>"#,
+        ];
+        crate::fuzzed_answers::fuzz_answers("webpush_answer", &seeds, |answer| {
+            for host in [
+                "fcm.googleapis.com",
+                "updates.push.services.mozilla.com",
+                "web.push.apple.com",
+                "x.notify.windows.com",
+                "push.example",
+            ] {
+                drop(Service::of(host).code(&answer));
+            }
+        });
+    }
 }

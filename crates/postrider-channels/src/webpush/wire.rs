@@ -56,7 +56,7 @@ pub(super) fn headers(
 /// What is left of the message's TTL, in whole seconds. A TTL of 0 ("now or never") stays 0, until a replay gives the
 /// message a longer one.
 fn remaining_ttl_s(attempt: &Attempt, now: Timestamp) -> u32 {
-    let left = ttl::remaining_s(attempt.message.ttl_s, attempt.expires_at, now);
+    let left = ttl::remaining_s(attempt.is_one_shot, attempt.expires_at, now);
     left.min(TRAITS.ttl_s_max)
 }
 

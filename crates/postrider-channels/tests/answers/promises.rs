@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use postrider_core::policy::classify::{ProviderAnswer, classify, longest_retry_after};
+use postrider_core::policy::classify::{ProviderAnswer, RetryAfterMax, classify};
 use postrider_core::{Outcome, Timestamp};
 use proptest::prelude::*;
 
@@ -27,8 +27,9 @@ proptest! {
             prop_assert_eq!((found, status), (Outcome::DropMessage, 406));
             return Ok(());
         };
-        let asked = Duration::from_secs(secs).min(longest_retry_after(scope));
-        prop_assert!(after >= asked && after <= longest_retry_after(scope));
+        let at_most = RetryAfterMax::default().of(scope);
+        let asked = Duration::from_secs(secs).min(at_most);
+        prop_assert!(after >= asked && after <= at_most);
     }
 
     #[test]

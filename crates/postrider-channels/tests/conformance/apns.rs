@@ -195,6 +195,7 @@ async fn mistake_08_the_expiration_is_a_moment_and_now_or_never_a_literal_zero()
     message.ttl_s = 0;
     message.expires_at = START + Duration::from_secs(10);
     (never.expires_at, never.message) = (message.expires_at, Arc::new(message));
+    never.is_one_shot = true;
     world.send(never).await;
     let sent: Vec<_> =
         world.production.received().iter().map(|r| header(r, "apns-expiration")).collect();

@@ -282,6 +282,7 @@ fn attempt(now: Timestamp, target: Target) -> Attempt {
         number: 1,
         now,
         expires_at,
+        is_one_shot: false,
         address_since: None,
         resign: false,
         replays: 0,

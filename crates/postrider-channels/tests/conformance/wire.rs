@@ -112,7 +112,7 @@ async fn now_or_never_stays_zero_and_an_empty_push_has_no_coding() {
     assert_eq!(header(&received, "ttl"), Some("3600"), "a replay gave it a longer life");
     let soon = |attempt: Attempt| {
         let expires_at = attempt.now + Duration::from_secs(10);
-        Attempt { expires_at, ..never(attempt) }
+        Attempt { expires_at, is_one_shot: true, ..never(attempt) }
     };
     let received = arrived(Subject::Webpush, soon).await;
     assert_eq!(header(&received, "ttl"), Some("0"));

@@ -61,6 +61,9 @@ pub struct Envelope {
     pub tags: Vec<Box<str>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub campaign: Option<Box<str>>,
+    /// Which run of the campaign it belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub campaign_run: Option<Box<str>>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub compliance: Vec<Box<str>>,
     /// A retry policy for this message alone.

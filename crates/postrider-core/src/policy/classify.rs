@@ -24,11 +24,27 @@ pub const SHORTEST_RETRY_AFTER: Duration = Duration::from_secs(1);
 /// The shortest wait for the next day.
 const TOMORROW_WAIT_MIN: Duration = Duration::from_secs(3600);
 
-/// The longest wait that a `Retry-After` can ask for.
-pub fn longest_retry_after(scope: Scope) -> Duration {
-    match scope {
-        Scope::Target => Duration::from_secs(3600),
-        Scope::Credential | Scope::Host => Duration::from_secs(900),
+/// The longest waits that a `Retry-After` can ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RetryAfterMax {
+    /// For one address.
+    pub address: Duration,
+    /// For a provider, or for one credential there.
+    pub provider: Duration,
+}
+
+impl Default for RetryAfterMax {
+    fn default() -> Self {
+        Self { address: Duration::from_secs(3600), provider: Duration::from_secs(900) }
+    }
+}
+
+impl RetryAfterMax {
+    pub fn of(self, scope: Scope) -> Duration {
+        match scope {
+            Scope::Target => self.address,
+            Scope::Credential | Scope::Host => self.provider,
+        }
     }
 }
 
@@ -54,6 +70,7 @@ pub struct ProviderAnswer<'a> {
 pub struct AnswerTable {
     rows: Vec<AnswerRow>,
     index: BTreeMap<Box<str>, Vec<Box<[u16]>>>,
+    retry_after_max: RetryAfterMax,
 }
 
 const STATUSES: std::ops::RangeInclusive<u16> = 100..=599;
@@ -69,7 +86,12 @@ impl AnswerTable {
             let by_status = STATUSES.map(|status| candidates(&rows, user_count, name, status));
             (name.into(), by_status.collect())
         });
-        Self { index: index.collect(), rows }
+        Self { index: index.collect(), rows, retry_after_max: RetryAfterMax::default() }
+    }
+
+    /// The same with other longest waits.
+    pub fn waiting_at_most(self, retry_after_max: RetryAfterMax) -> Self {
+        Self { retry_after_max, ..self }
     }
 
     pub fn rows(&self) -> &[AnswerRow] {
@@ -124,19 +146,25 @@ pub fn judge(
         _ => None,
     };
     let terms = AnswerTerms { retries_max, strike: row.and_then(|row| row.strike) };
-    (outcome(meaning, answer, now), terms)
+    (outcome(table, meaning, answer, now), terms)
 }
 
-fn outcome(meaning: Meaning, answer: &ProviderAnswer<'_>, now: Timestamp) -> Outcome {
+fn outcome(
+    table: &AnswerTable,
+    meaning: Meaning,
+    answer: &ProviderAnswer<'_>,
+    now: Timestamp,
+) -> Outcome {
+    let most = table.retry_after_max;
     match meaning {
         Meaning::Accepted => Outcome::Accepted,
         Meaning::Retry { scope, default, at_least, .. } => {
-            retry(answer, now, scope, default, at_least)
+            retry(answer, now, most.of(scope), default, at_least, scope)
         }
         Meaning::Tomorrow { scope } => Outcome::RetryAfter { after: until_tomorrow(now), scope },
         Meaning::Gone => Outcome::Gone,
         Meaning::DropMessage if answer.retry_all => {
-            retry(answer, now, Scope::Target, None, Duration::ZERO)
+            retry(answer, now, most.address, None, Duration::ZERO, Scope::Target)
         }
         Meaning::DropMessage => Outcome::DropMessage,
         Meaning::Config => Outcome::Config,
@@ -161,12 +189,13 @@ fn until_tomorrow(now: Timestamp) -> Duration {
 fn retry(
     answer: &ProviderAnswer<'_>,
     now: Timestamp,
-    scope: Scope,
+    at_most: Duration,
     default: Option<Duration>,
     at_least: Duration,
+    scope: Scope,
 ) -> Outcome {
     let asked = answer.retry_after.and_then(|text| retry_after::parse(text, now));
-    let asked = asked.map(|wait| wait.clamp(SHORTEST_RETRY_AFTER, longest_retry_after(scope)));
+    let asked = asked.map(|wait| wait.clamp(SHORTEST_RETRY_AFTER, at_most));
     match asked.or(default) {
         Some(after) => Outcome::RetryAfter { after: after.max(at_least), scope },
         None => Outcome::RetryBackoff { at_least },

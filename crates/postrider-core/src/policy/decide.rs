@@ -45,7 +45,8 @@ pub struct DeliveryRules<'a> {
     /// A person sees a repeat because no provider drops it: a mail, a text message.
     pub shows_repeats: bool,
     pub on_expiry: OnExpiry,
-    pub ttl_s: u32,
+    /// One attempt and no retry: its TTL is 0.
+    pub is_one_shot: bool,
     pub expires_at: Timestamp,
     pub times: AttemptTimes,
 }
@@ -197,7 +198,7 @@ fn again_later(
     now: Timestamp,
     after: Duration,
 ) -> Decision {
-    if is_one_shot(rules, now) {
+    if rules.is_one_shot {
         too_late(rules)
     } else if let Some(reason) = spent(progress, rules) {
         Decision::DeadLetter(reason)
@@ -232,7 +233,7 @@ fn excuse(
 }
 
 fn uncounted(rules: &DeliveryRules<'_>, now: Timestamp, after: Duration) -> Decision {
-    if is_one_shot(rules, now) || comes_too_late(rules, now, after) {
+    if rules.is_one_shot || comes_too_late(rules, now, after) {
         too_late(rules)
     } else {
         Decision::Retry { after, counted: false }
@@ -250,7 +251,7 @@ fn at_once(rules: &DeliveryRules<'_>, now: Timestamp, resign: bool) -> Decision 
 
 fn park(rules: &DeliveryRules<'_>, now: Timestamp) -> Decision {
     let after = rules.times.park;
-    if is_one_shot(rules, now) || comes_too_late(rules, now, after) {
+    if rules.is_one_shot || comes_too_late(rules, now, after) {
         too_late(rules)
     } else {
         Decision::Park { after }
@@ -266,10 +267,6 @@ fn gone(progress: &AttemptProgress, rules: &DeliveryRules<'_>, now: Timestamp) -
     } else {
         Decision::MarkGone
     }
-}
-
-fn is_one_shot(rules: &DeliveryRules<'_>, now: Timestamp) -> bool {
-    ttl::now_or_never(rules.ttl_s, rules.expires_at, now)
 }
 
 fn comes_too_late(rules: &DeliveryRules<'_>, now: Timestamp, after: Duration) -> bool {

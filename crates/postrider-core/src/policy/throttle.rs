@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::model::outcome::Scope;
 use crate::model::time::Timestamp;
+use crate::policy::classify::RetryAfterMax;
 use crate::policy::signal::Signal;
 use crate::policy::window::SlidingWindow;
 
@@ -106,17 +107,15 @@ pub fn reach(
     after: Duration,
     target: u64,
     spread: &mut ThrottleSpread,
+    at_most: RetryAfterMax,
     now: Timestamp,
 ) -> (Scope, Duration) {
     match scope {
         Scope::Target => match spread.note(target, after, now) {
-            Some(shortest) => (
-                Scope::Host,
-                shortest.min(crate::policy::classify::longest_retry_after(Scope::Host)),
-            ),
+            Some(shortest) => (Scope::Host, shortest.min(at_most.provider)),
             None => (Scope::Target, after),
         },
-        wider => (wider, after.min(crate::policy::classify::longest_retry_after(wider))),
+        wider => (wider, after.min(at_most.of(wider))),
     }
 }
 
@@ -189,8 +188,12 @@ mod tests {
     fn a_host_is_never_left_alone_for_longer_than_its_ceiling() {
         let mut spread = ThrottleSpread::default();
         let hour = Duration::from_secs(3600);
-        let (scope, after) = reach(Scope::Host, hour, 1, &mut spread, NOW);
+        let (scope, after) =
+            reach(Scope::Host, hour, 1, &mut spread, RetryAfterMax::default(), NOW);
         assert_eq!((scope, after), (Scope::Host, Duration::from_secs(900)));
+        let own = RetryAfterMax { provider: Duration::from_secs(7), ..RetryAfterMax::default() };
+        let (_, after) = reach(Scope::Credential, hour, 1, &mut spread, own, NOW);
+        assert_eq!(after, Duration::from_secs(7), "an operator may set the ceiling");
     }
 
     #[test]

@@ -30,6 +30,8 @@ pub struct Attempt {
     pub now: Timestamp,
     /// Nothing is written to a socket at or after this time of the system's clock.
     pub expires_at: Timestamp,
+    /// Its TTL is 0: there is this attempt and no retry.
+    pub is_one_shot: bool,
     /// When the address was registered, where it is a registered one.
     pub address_since: Option<Timestamp>,
     /// Make a new token or signature even if a cached one looks good.

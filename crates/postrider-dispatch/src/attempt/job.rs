@@ -88,6 +88,7 @@ impl DeliveryJob {
             number: self.next_number(),
             now: wall(now),
             expires_at,
+            is_one_shot: super::is_one_shot(&self.leased, now),
             address_since: self.leased.address_since,
             resign: self.resigned,
             replays: self.replays,

@@ -123,7 +123,7 @@ impl LaneWork {
         let leased = &job.leased;
         match leased.halt {
             Some(Halt::AddressGone) => return Some(Decision::AddressGone),
-            Some(Halt::Cancelled) => return Some(Decision::Cancel),
+            Some(Halt::Cancelled | Halt::AddressDeleted) => return Some(Decision::Cancel),
             Some(Halt::Unreadable) => return Some(Decision::DeadLetter(DeadReason::Poison)),
             None => {}
         }
@@ -210,11 +210,17 @@ impl LaneWork {
             on_ambiguous: self.class.on_ambiguous,
             shows_repeats: self.traits.shows_repeats,
             on_expiry: self.class.on_expiry,
-            ttl_s: leased.message.ttl_s,
+            is_one_shot: is_one_shot(leased, self.context.clock.now()),
             expires_at: leased.expires_at,
             times: self.times,
         }
     }
+}
+
+/// Whether there is one attempt and no retry.
+fn is_one_shot(leased: &LeasedDelivery, now: Timestamp) -> bool {
+    let message = &leased.message;
+    ttl::is_one_shot(message.ttl_s, message.expires_at, leased.expires_at, now)
 }
 
 fn put_off(until: Timestamp, now: Timestamp) -> Decision {

@@ -21,7 +21,7 @@ impl MessageIntake {
                 let address = self
                     .address(tenant, json)
                     .map_err(|errors| IntakeRefusal::invalid(below(field, errors)))?;
-                return Ok(self.inline(tenant, address, class));
+                return Ok(self.inline(tenant, address, class).await?);
             }
             AddressRef::Registered(text) => text,
         };

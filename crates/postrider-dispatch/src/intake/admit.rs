@@ -1,12 +1,20 @@
 //! Admits a batch: checks each message, takes room, makes it durable, answers. A refused message can still be
 //! a repeat; a repeat gets its first answer, whatever has changed since.
 
-use postrider_core::ports::store::{Admission, DedupKey, Load, NewMessage, StoreResult};
+use std::collections::HashSet;
+use std::time::Duration;
+
+use postrider_core::ports::store::{
+    Admission, DedupKey, Load, NewMessage, StoreError, StoreResult,
+};
 use postrider_core::{DeliveryId, MessageId, TenantId};
 
 use super::quota::TenantOverQuota;
 use super::refusal::{IntakeRefusal, RefusalKind};
 use super::{MessageIntake, Submission};
+
+/// A call of a tenant that is over a quota is answered this late.
+pub const QUOTA_PAUSE: Duration = Duration::from_millis(100);
 
 /// The answer to a message that is on disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,12 +23,27 @@ pub struct IntakeAnswer {
     pub deliveries: Vec<DeliveryId>,
     /// The message was accepted before: this repeats the first answer.
     pub duplicate: bool,
+    /// Addresses of its list that its campaign had reached before.
+    pub repeated: usize,
+}
+
+/// The store's answer to a message, and how many of its list the campaign had reached before.
+#[derive(Debug, Clone)]
+struct ListAdmission {
+    admission: Admission,
+    repeated: usize,
 }
 
 /// A message that is refused, and the key by which it may be a repeat.
 pub(super) struct RefusedMessage {
     pub(super) refusal: IntakeRefusal,
     pub(super) key: Option<DedupKey>,
+}
+
+impl RefusedMessage {
+    fn is_over_quota(&self) -> bool {
+        self.refusal.kind == RefusalKind::QuotaExceeded
+    }
 }
 
 impl From<IntakeRefusal> for RefusedMessage {
@@ -43,6 +66,13 @@ impl MessageIntake {
         }
         if let Some(over) = self.quotas.check(tenant) {
             prepared = prepared.into_iter().map(|message| within_quota(&over, message)).collect();
+            if prepared
+                .iter()
+                .any(|message| matches!(message, Err(refused) if refused.is_over_quota()))
+            {
+                // Whoever tries again at once has to wait, and others have the processor meanwhile.
+                tokio::time::sleep(QUOTA_PAUSE).await;
+            }
         }
         let weights: Vec<_> = prepared.iter().flatten().map(weight).collect();
         let now = self.clock.now();
@@ -62,16 +92,63 @@ impl MessageIntake {
         let refused = prepared.into_iter().map(|m| m.map_or_else(Some, &mut admitted)).collect();
         let admissions = match messages.is_empty() {
             true => Vec::new(),
-            false => self.store.accept(messages).await,
+            false => self.accept_new(messages).await,
         };
         taken.used(accepted(&admissions, &sizes));
         self.answers(refused, admissions).await
     }
 
+    /// Accepts messages. Of a list, only those whom its campaign has not reached before: answers how many it had.
+    async fn accept_new(&self, messages: Vec<NewMessage>) -> Vec<StoreResult<ListAdmission>> {
+        let is_list = |new: &NewMessage| !new.member_keys.is_empty();
+        let lists = messages.iter().enumerate().filter(|(_, new)| is_list(new));
+        let lists: Vec<_> = lists.map(|(place, new)| (place, new.clone())).collect();
+        let admissions = self.store.accept(messages).await;
+        let plain = |admission| ListAdmission { admission, repeated: 0 };
+        let mut answers: Vec<_> = admissions.into_iter().map(|answer| answer.map(plain)).collect();
+        for (place, list) in lists {
+            if let Some(Ok(first)) = answers.get(place).cloned() {
+                answers[place] = self.accept_rest(list, first.admission).await;
+            }
+        }
+        answers
+    }
+
+    /// Takes those whom the campaign had reached out of a list, until the rest is accepted or nobody is left.
+    async fn accept_rest(
+        &self,
+        mut list: NewMessage,
+        mut admission: Admission,
+    ) -> StoreResult<ListAdmission> {
+        let count = list.deliveries.len();
+        while let Admission::RepeatedMembers { places, message } = admission {
+            let key = places.first().and_then(|place| list.member_keys.get(*place)).cloned();
+            let repeats: HashSet<usize> = places.into_iter().collect();
+            let is_new = |place: Option<usize>| place.is_none_or(|place| !repeats.contains(&place));
+            let mut place = 0..;
+            list.deliveries.retain(|_| is_new(place.next()));
+            let mut place = 0..;
+            list.member_keys.retain(|_| is_new(place.next()));
+            if list.deliveries.is_empty() {
+                let first = self.store.repeats(key.into_iter().collect()).await?.pop().flatten();
+                let gone = Admission::Duplicate { message, deliveries: Vec::new() };
+                return Ok(ListAdmission { admission: first.unwrap_or(gone), repeated: count });
+            }
+            if list.member_keys.len() == 1 {
+                list.dedup = list.member_keys.pop();
+            }
+            admission = match self.store.accept(vec![list.clone()]).await.pop() {
+                Some(answer) => answer?,
+                None => return Err(StoreError::Closed),
+            };
+        }
+        Ok(ListAdmission { admission, repeated: count - list.deliveries.len() })
+    }
+
     async fn answers(
         &self,
         refused: Vec<Option<RefusedMessage>>,
-        admissions: Vec<StoreResult<Admission>>,
+        admissions: Vec<StoreResult<ListAdmission>>,
     ) -> Vec<Result<IntakeAnswer, IntakeRefusal>> {
         let keys: Vec<_> = refused.iter().flatten().filter_map(|r| r.key.clone()).collect();
         let repeats = if keys.is_empty() { Ok(Vec::new()) } else { self.store.repeats(keys).await };
@@ -80,7 +157,7 @@ impl MessageIntake {
         let answer = |refused: Option<RefusedMessage>| match refused {
             Some(RefusedMessage { refusal, key }) => {
                 match key.and_then(|_| repeats.next().flatten()) {
-                    Some(admission) => answer_to(admission),
+                    Some(admission) => answer_to(ListAdmission { admission, repeated: 0 }),
                     None => Err(refusal),
                 }
             }
@@ -109,13 +186,15 @@ fn within_quota(
 }
 
 /// A conflict is a refusal.
-fn answer_to(admission: Admission) -> Result<IntakeAnswer, IntakeRefusal> {
+fn answer_to(answer: ListAdmission) -> Result<IntakeAnswer, IntakeRefusal> {
+    let ListAdmission { admission, repeated } = answer;
     let (message, deliveries, duplicate) = match admission {
         Admission::Accepted { message, deliveries } => (message, deliveries, false),
         Admission::Duplicate { message, deliveries } => (message, deliveries, true),
+        Admission::RepeatedMembers { message, .. } => (message, Vec::new(), true),
         Admission::Conflict { message } => return Err(IntakeRefusal::conflict(message)),
     };
-    Ok(IntakeAnswer { message, deliveries, duplicate })
+    Ok(IntakeAnswer { message, deliveries, duplicate, repeated })
 }
 
 fn weight(message: &NewMessage) -> Load {
@@ -129,10 +208,12 @@ fn weight(message: &NewMessage) -> Load {
     }
 }
 
-fn accepted(admissions: &[StoreResult<Admission>], sizes: &[Load]) -> Load {
+fn accepted(admissions: &[StoreResult<ListAdmission>], sizes: &[Load]) -> Load {
     let mut sum = Load::default();
     for (admission, size) in admissions.iter().zip(sizes) {
-        if matches!(admission, Ok(Admission::Accepted { .. })) {
+        let is_new =
+            |answer: &ListAdmission| matches!(answer.admission, Admission::Accepted { .. });
+        if admission.as_ref().is_ok_and(is_new) {
             sum.deliveries += size.deliveries;
             sum.bytes += size.bytes;
         }

@@ -29,20 +29,42 @@ pub(super) struct DedupSubject<'a> {
     pub(super) window: Duration,
 }
 
+/// By which keys a message, or each of its deliveries, is a repeat.
+#[derive(Default)]
+pub(super) struct DedupKeys {
+    pub(super) message: Option<DedupKey>,
+    /// One for each delivery, or none at all.
+    pub(super) members: Vec<DedupKey>,
+}
+
 impl<'a> DedupSubject<'a> {
-    pub(super) fn key(
+    pub(super) fn keys(
+        &self,
+        channel: impl Fn(ChannelKind) -> Option<&'a dyn ChannelIntake>,
+    ) -> DedupKeys {
+        let campaign = self.request.campaign.as_deref().filter(|_| self.own_key.is_none());
+        let Some(campaign) = campaign else {
+            return DedupKeys { message: self.key(channel), members: Vec::new() };
+        };
+        let mut members: Vec<_> =
+            self.deliveries.iter().map(|delivery| self.campaign_key(campaign, delivery)).collect();
+        let message = if members.len() == 1 { members.pop() } else { None };
+        DedupKeys { message, members }
+    }
+
+    fn window(&self) -> Duration {
+        self.window.max(Duration::from_secs(u64::from(self.ttl_s)))
+    }
+
+    fn key(
         &self,
         channel: impl Fn(ChannelKind) -> Option<&'a dyn ChannelIntake>,
     ) -> Option<DedupKey> {
-        let window = self.window.max(Duration::from_secs(u64::from(self.ttl_s)));
+        let window = self.window();
         if let Some(own) = self.own_key {
             return Some(DedupKey { window, ..own_key(self.tenant, own, self.submission) });
         }
-        // One message per campaign and recipient, whatever it says: never a conflict.
         let never_conflicts = |key| Some(DedupKey { key, fingerprint: [0; 16], window });
-        if let Some(campaign) = &self.request.campaign {
-            return never_conflicts(self.campaign_key(campaign));
-        }
         let by_content = match self.request.dedupe {
             Some(dedupe) => dedupe == Dedupe::Content,
             None => self.deliveries.iter().all(|delivery| {
@@ -71,16 +93,25 @@ impl<'a> DedupSubject<'a> {
         }
     }
 
-    fn campaign_key(&self, campaign: &str) -> [u8; 16] {
-        let mut parts: Vec<&[u8]> = Vec::with_capacity(self.deliveries.len() + 1);
-        for delivery in self.deliveries {
-            parts.push(delivery.recipient.as_ref().map_or(&delivery.hash.0[..], |r| r.as_bytes()));
-        }
-        parts.sort_unstable();
-        parts.dedup();
-        parts.push(campaign.as_bytes());
-        hash(self.tenant, "campaign", &parts)
+    /// One message per campaign, run, recipient and address, whatever it says: never a conflict.
+    fn campaign_key(&self, campaign: &str, delivery: &NewDelivery) -> DedupKey {
+        let run = self.request.campaign_run.as_deref();
+        let key = campaign_key(self.tenant, campaign, run, delivery);
+        DedupKey { key, fingerprint: [0; 16], window: self.window() }
     }
+}
+
+fn campaign_key(
+    tenant: &TenantId,
+    campaign: &str,
+    run: Option<&str>,
+    delivery: &NewDelivery,
+) -> [u8; 16] {
+    let recipient = delivery.recipient.as_deref().unwrap_or_default();
+    let parts = [campaign, run.unwrap_or_default(), recipient].map(str::as_bytes);
+    // The id of a registered address stays the same when its hash changes.
+    let address = delivery.address.map_or(delivery.hash.0, |id| id.0.to_be_bytes());
+    hash(tenant, "campaign member", &[parts[0], parts[1], parts[2], &address])
 }
 
 /// The key of a message that is known by what is sent, and where.
@@ -111,7 +142,8 @@ impl MessageIntake {
         Ok(found.map(|admission| match admission {
             Admission::Accepted { message, .. }
             | Admission::Duplicate { message, .. }
-            | Admission::Conflict { message } => message,
+            | Admission::Conflict { message }
+            | Admission::RepeatedMembers { message, .. } => message,
         }))
     }
 }
@@ -162,8 +194,6 @@ mod tests {
         let own = own_key(&tenant, "k1", &submission);
         assert_eq!(hex(own.key), "80064263fed2d2988134cbc98355f094");
         assert_eq!(hex(own.fingerprint), "94a786c3662bc7beeb598efa7d8cb58d");
-        let campaign = hash(&tenant, "campaign", &[b"ada", b"bob", b"spring"]);
-        assert_eq!(hex(campaign), "fa1a2a59de844cc64588818abd46795b");
         let key = |method, locator, body| hex(content_key(&tenant, method, locator, body));
         let put = key("PUT", "https://API.example.com:443/x?y=1", r#"{"b":  2}"#);
         assert_eq!(put, "725d1e362f76caeeb481a1c355e6f707");

@@ -4,6 +4,7 @@
 mod addresses;
 mod admit;
 mod dedup;
+mod hashes;
 mod quota;
 mod refusal;
 mod request;
@@ -12,24 +13,24 @@ mod template;
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use aws_lc_rs::hmac;
 use bytes::Bytes;
 use postrider_core::model::content::{Content, ContentSchema};
 use postrider_core::model::message::Envelope;
-use postrider_core::ports::store::{NewAddress, NewDelivery, NewMessage, Store};
+use postrider_core::ports::store::{NewAddress, NewDelivery, NewMessage, Store, StoreResult};
 use postrider_core::{
-    Address, AddressHash, AddressStatus, ChannelIntake, ChannelKind, CheckedAddress, Class, Clock,
-    FieldError, LaneKey, RegionNumber, Target, TenantId, Timestamp, model::json_fields,
+    Address, AddressStatus, ChannelIntake, ChannelKind, CheckedAddress, Class, Clock, FieldError,
+    LaneKey, RegionNumber, Target, TenantId, Timestamp, model::json_fields,
 };
 use serde::Deserialize;
 
 use crate::policies::{Policies, Policy};
 use crate::template::{CurrentTemplates, RenderPool};
 use addresses::targets;
-pub use admit::IntakeAnswer;
 use admit::RefusedMessage;
+pub use admit::{IntakeAnswer, QUOTA_PAUSE};
 use dedup::DedupSubject;
 pub use quota::{IntakeQuotas, QuotaExcess, TenantOverQuota};
 pub use refusal::{IntakeRefusal, RefusalKind};
@@ -58,7 +59,8 @@ pub struct MessageIntake {
     intakes: Vec<(ChannelKind, Arc<dyn ChannelIntake>)>,
     schema: ContentSchema,
     policies: Arc<Policies>,
-    hash_key: hmac::Key,
+    /// The newest first.
+    hash_keys: RwLock<Arc<[hmac::Key]>>,
     clock: Arc<dyn Clock>,
     lanes: Mutex<HashMap<LaneKey, Arc<LaneKey>>>,
     room: IntakeRoom,
@@ -68,22 +70,23 @@ pub struct MessageIntake {
 }
 
 impl MessageIntake {
-    /// `hash_key` is for the hashes of endpoints.
+    /// `hash_keys` are for the hashes of endpoints, the newest first.
     pub fn new(
         store: Arc<dyn Store>,
         intakes: Vec<Arc<dyn ChannelIntake>>,
         policies: Arc<Policies>,
-        hash_key: &[u8],
+        hash_keys: &[Vec<u8>],
     ) -> Self {
+        let newest = hash_keys.first().map_or(&[][..], Vec::as_slice);
         Self {
             clock: store.clock(),
             store,
             schema: intakes.iter().map(|intake| (intake.kind(), intake.part_check())).collect(),
             intakes: intakes.into_iter().map(|intake| (intake.kind(), intake)).collect(),
             policies,
-            hash_key: hmac::Key::new(hmac::HMAC_SHA256, hash_key),
+            hash_keys: RwLock::new(hashes::hmac_keys(hash_keys)),
             lanes: Mutex::default(),
-            room: IntakeRoom::new(seed(hash_key)),
+            room: IntakeRoom::new(seed(newest)),
             quotas: Arc::default(),
             templates: Arc::default(),
             renders: RenderPool::default(),
@@ -96,7 +99,7 @@ impl MessageIntake {
     }
 
     /// Reads and checks an address for the registry: an inline address plus `recipient`.
-    pub fn check_address(
+    pub async fn check_address(
         &self,
         tenant: &TenantId,
         json: &[u8],
@@ -114,7 +117,7 @@ impl MessageIntake {
             }
         };
         let address = self.address(tenant, &value.to_string()).map_err(IntakeRefusal::invalid)?;
-        let hash = self.hash(&address.locator);
+        let hash = self.hash(tenant, &address.locator).await?;
         Ok(NewAddress { tenant: tenant.clone(), recipient, target: address.target, hash })
     }
 
@@ -164,14 +167,16 @@ impl MessageIntake {
             ttl_s,
             window: policy.limits.dedup_window,
         };
-        let dedup = subject.key(|kind| self.channel(kind));
+        let keys = subject.keys(|kind| self.channel(kind));
         Ok(NewMessage {
             tenant: tenant.clone(),
             class: class.name.clone(),
             ttl_s,
+            now_or_never: policy.limits.now_or_never,
             send_at: request.send_at.map(|at| self.by_our_time(at)),
             content: (&*text).into(),
-            dedup,
+            dedup: keys.message,
+            member_keys: keys.members,
             deliveries,
             envelope: Envelope {
                 collapse_key: request.collapse_key,
@@ -179,6 +184,7 @@ impl MessageIntake {
                 priority: request.priority,
                 tags: request.tags,
                 campaign: request.campaign,
+                campaign_run: request.campaign_run,
                 compliance: request.compliance,
                 retry: request.retry,
                 traceparent: submission
@@ -259,19 +265,24 @@ impl MessageIntake {
         })
     }
 
-    fn inline(&self, tenant: &TenantId, address: CheckedAddress, class: &Class) -> NewDelivery {
+    async fn inline(
+        &self,
+        tenant: &TenantId,
+        address: CheckedAddress,
+        class: &Class,
+    ) -> StoreResult<NewDelivery> {
         let CheckedAddress { target, locator, provider } = address;
-        NewDelivery {
+        Ok(NewDelivery {
             is_wide: self.is_wide(target.channel(), &provider),
             region: self.region(tenant),
             lane: self.lane(tenant, target.channel(), provider, class),
-            hash: self.hash(&locator),
+            hash: self.hash(tenant, &locator).await?,
             target: Arc::new(target),
             recipient: None,
             address: None,
             address_since: None,
             alternatives: Vec::new(),
-        }
+        })
     }
 
     fn is_wide(&self, channel: ChannelKind, provider: &str) -> bool {
@@ -344,13 +355,6 @@ impl MessageIntake {
         let lane = Arc::new(key.clone());
         lanes.insert(key, lane.clone());
         lane
-    }
-
-    fn hash(&self, locator: &str) -> AddressHash {
-        let tag = hmac::sign(&self.hash_key, locator.as_bytes());
-        let mut hash = [0; 16];
-        hash.copy_from_slice(&tag.as_ref()[..16]);
-        AddressHash(hash)
     }
 
     fn ttl(

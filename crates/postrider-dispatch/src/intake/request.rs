@@ -35,6 +35,7 @@ struct MessageFields<R> {
     priority: Option<R>,
     tags: Option<R>,
     campaign: Option<R>,
+    campaign_run: Option<R>,
     dedupe: Option<R>,
     retry: Option<R>,
     compliance: Option<R>,
@@ -102,6 +103,7 @@ pub(super) struct SubmittedMessage<'a> {
     pub(super) priority: Option<Priority>,
     pub(super) tags: Vec<Box<str>>,
     pub(super) campaign: Option<Box<str>>,
+    pub(super) campaign_run: Option<Box<str>>,
     pub(super) dedupe: Option<Dedupe>,
     pub(super) retry: Option<RetryPolicy>,
     pub(super) compliance: Vec<Box<str>>,
@@ -122,6 +124,7 @@ impl<'a> SubmittedMessage<'a> {
             idempotency_key: read.text("idempotency_key", fields.idempotency_key),
             priority: read.typed("priority", fields.priority, "\"low\", \"normal\" or \"high\""),
             tags: read.labels("tags", fields.tags),
+            campaign_run: read.campaign_run(fields.campaign_run, fields.campaign.is_some()),
             campaign: read.text("campaign", fields.campaign),
             dedupe: read.typed("dedupe", fields.dedupe, "\"content\" or \"none\""),
             retry: read.retry(fields.retry),
@@ -172,6 +175,14 @@ impl FieldReader {
             return None;
         }
         Some(text)
+    }
+
+    fn campaign_run(&mut self, raw: Option<&RawValue>, has_campaign: bool) -> Option<Box<str>> {
+        let run = self.text("campaign_run", raw)?;
+        if !has_campaign {
+            self.wrong("campaign_run", shorten(&run), "nothing without a campaign");
+        }
+        Some(run)
     }
 
     fn labels(&mut self, field: &str, raw: Option<&RawValue>) -> Vec<Box<str>> {

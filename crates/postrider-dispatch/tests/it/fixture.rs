@@ -219,7 +219,7 @@ fn intake(store: &Arc<MemoryStore>, policies: &Arc<Policies>) -> MessageIntake {
     for kind in ["fcm", "apns", "email", "sms"] {
         intakes.push(Arc::new(WithoutAccounts(ChannelKind::new(kind))));
     }
-    MessageIntake::new(store.clone(), intakes, policies.clone(), b"hash key")
+    MessageIntake::new(store.clone(), intakes, policies.clone(), &[b"hash key".to_vec()])
 }
 
 impl DispatchFixture {

@@ -30,11 +30,15 @@ async fn a_repeat_gets_the_first_answer_whatever_the_order_of_its_fields() {
     let again = format!(r#"{{"idempotency_key": "k", "content": {{"title": "a"}}, {HOOK}}}"#);
     let other = format!(r#"{{{HOOK},"content":{{"title":"b"}},"idempotency_key":"k"}}"#);
     let answers = admit(&fixture, &[&first, &again, &other]).await;
-    let Ok(IntakeAnswer { message, deliveries, duplicate: false }) = &answers[0] else {
+    let Ok(IntakeAnswer { message, deliveries, duplicate: false, .. }) = &answers[0] else {
         panic!("{answers:?}")
     };
-    let expected =
-        IntakeAnswer { message: *message, deliveries: deliveries.clone(), duplicate: true };
+    let expected = IntakeAnswer {
+        message: *message,
+        deliveries: deliveries.clone(),
+        duplicate: true,
+        repeated: 0,
+    };
     assert_eq!(answers[1], Ok(expected));
     assert_eq!(answers[2].as_ref().unwrap_err().kind, RefusalKind::IdempotencyConflict);
 }
@@ -157,7 +161,7 @@ async fn an_endpoint_never_appears_in_a_refusal() {
 async fn a_recipient_named_twice_is_told_once() {
     let fixture = DispatchFixture::new(vec![]);
     let address = r#"{"channel":"webhook","url":"https://hooks.example/a","recipient":"ann"}"#;
-    let address = fixture.intake.check_address(&fixture.tenant, address.as_bytes()).unwrap();
+    let address = fixture.intake.check_address(&fixture.tenant, address.as_bytes()).await.unwrap();
     fixture.store.put_address(address).await.unwrap();
     let answers = admit(&fixture, &[r#"{"to":{"recipients":["ann","ann","\u0061nn"]}}"#]).await;
     let Ok(IntakeAnswer { deliveries, duplicate: false, .. }) = &answers[0] else {
@@ -175,11 +179,11 @@ async fn a_message_names_only_so_many_recipients() {
 }
 
 #[tokio::test]
-async fn a_campaign_to_the_same_recipients_is_a_repeat_in_any_order_and_with_new_addresses() {
+async fn a_campaign_reaches_each_address_of_a_recipient_once_in_any_order() {
     let fixture = DispatchFixture::new(vec![]);
     let register = async |who: &str, url: &str| {
         let json = format!(r#"{{"channel":"webhook","url":"{url}","recipient":"{who}"}}"#);
-        let address = fixture.intake.check_address(&fixture.tenant, json.as_bytes()).unwrap();
+        let address = fixture.intake.check_address(&fixture.tenant, json.as_bytes()).await.unwrap();
         fixture.store.put_address(address).await.unwrap();
     };
     register("ann", "https://hooks.example/a").await;
@@ -190,8 +194,17 @@ async fn a_campaign_to_the_same_recipients_is_a_repeat_in_any_order_and_with_new
         admit(&fixture, &[first]).await[0],
         Ok(IntakeAnswer { duplicate: false, .. })
     ));
+    let repeat = admit(&fixture, &[again]).await;
+    assert!(
+        matches!(repeat[0], Ok(IntakeAnswer { duplicate: true, repeated: 2, .. })),
+        "{repeat:?}"
+    );
     register("ann", "https://hooks.example/another").await;
-    assert!(matches!(admit(&fixture, &[again]).await[0], Ok(IntakeAnswer { duplicate: true, .. })));
+    let rest = admit(&fixture, &[again]).await;
+    let Ok(IntakeAnswer { deliveries, duplicate: false, repeated: 2, .. }) = &rest[0] else {
+        panic!("{rest:?}")
+    };
+    assert_eq!(deliveries.len(), 1, "only the new address of ann");
 }
 
 #[tokio::test]

@@ -77,7 +77,7 @@ async fn a_message_for_many_is_taken_whole_or_not_at_all() {
     for n in 0..3 {
         let json =
             format!(r#"{{"channel":"webhook","url":"https://hooks.example/{n}","recipient":"u"}}"#);
-        let address = fixture.intake.check_address(&fixture.tenant, json.as_bytes()).unwrap();
+        let address = fixture.intake.check_address(&fixture.tenant, json.as_bytes()).await.unwrap();
         fixture.store.put_address(address).await.unwrap();
     }
     let to_all = || Submission { body: r#"{"to":{"recipient":"u"}}"#.into(), ..webhook(None) };
@@ -103,26 +103,34 @@ async fn a_repeat_is_answered_although_there_is_no_room() {
     };
     let first = send("one").await.unwrap();
     assert_eq!(send("two").await.unwrap_err().kind, RefusalKind::TenantFull);
-    let IntakeAnswer { message, deliveries, duplicate: false } = first else { panic!("{first:?}") };
-    assert_eq!(send("one").await.unwrap(), IntakeAnswer { message, deliveries, duplicate: true });
+    let IntakeAnswer { message, deliveries, duplicate: false, .. } = first else {
+        panic!("{first:?}")
+    };
+    assert_eq!(
+        send("one").await.unwrap(),
+        IntakeAnswer { message, deliveries, duplicate: true, repeated: 0 }
+    );
 }
 
 #[tokio::test]
 async fn a_repeat_is_answered_although_its_address_is_gone() {
     let fixture = DispatchFixture::new(vec![]);
     let json = br#"{"channel":"webhook","url":"https://hooks.example/a"}"#;
-    let address = fixture.intake.check_address(&fixture.tenant, json).unwrap();
+    let address = fixture.intake.check_address(&fixture.tenant, json).await.unwrap();
     let (address, _) = fixture.store.put_address(address).await.unwrap();
     let body = format!(r#"{{"to":{{"address":"{}"}}}}"#, address.id);
     let send = async |key: &str| {
         let submission = Submission { body: body.clone().into(), ..webhook(Some(key)) };
         fixture.intake.admit(&fixture.tenant, vec![submission]).await.remove(0)
     };
-    let Ok(IntakeAnswer { message, deliveries, duplicate: false }) = send("one").await else {
+    let Ok(IntakeAnswer { message, deliveries, duplicate: false, .. }) = send("one").await else {
         panic!()
     };
-    fixture.store.delete_address(&fixture.tenant, address.id).await.unwrap();
-    assert_eq!(send("one").await.unwrap(), IntakeAnswer { message, deliveries, duplicate: true });
+    fixture.store.delete_address(&fixture.tenant, address.id, true).await.unwrap();
+    assert_eq!(
+        send("one").await.unwrap(),
+        IntakeAnswer { message, deliveries, duplicate: true, repeated: 0 }
+    );
     assert_eq!(send("two").await.unwrap_err().kind, RefusalKind::InvalidMessage);
     let other = Submission { body: r#"{"to":{"recipient":"u"}}"#.into(), ..webhook(Some("one")) };
     let conflict = fixture.intake.admit(&fixture.tenant, vec![other]).await.remove(0);

@@ -42,7 +42,7 @@ async fn strikes(fixture: &DispatchFixture) -> Vec<Strike> {
 
 async fn register(fixture: &DispatchFixture) -> Address {
     let body = br#"{"channel":"webhook","url":"https://hooks.example/a"}"#;
-    let new: NewAddress = fixture.intake.check_address(&fixture.tenant, body).unwrap();
+    let new: NewAddress = fixture.intake.check_address(&fixture.tenant, body).await.unwrap();
     fixture.store.put_address(new).await.unwrap().0
 }
 

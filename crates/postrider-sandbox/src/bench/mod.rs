@@ -3,6 +3,7 @@
 //! run, for comparison.
 
 mod email;
+mod encryption;
 mod lanes;
 mod limits;
 mod load;
@@ -29,7 +30,7 @@ pub struct BenchArgs {
     /// Messages per delivery measurement
     #[arg(long, default_value_t = 100_000)]
     messages: usize,
-    /// Measure only this: accept, webhook, webpush, apns, lanes, email or latency
+    /// Measure only this: accept, webhook, webpush, apns, lanes, email, latency or encryption
     #[arg(long, value_parser = MEASUREMENTS)]
     only: Option<String>,
     /// Where to put the data folder; on the disk that you want to measure
@@ -45,8 +46,8 @@ pub struct BenchArgs {
 
 const SUBSCRIPTIONS: usize = 1_000;
 /// In the order in which they run.
-const MEASUREMENTS: [&str; 7] =
-    ["accept", "webhook", "webpush", "apns", "lanes", "email", "latency"];
+const MEASUREMENTS: [&str; 8] =
+    ["accept", "webhook", "webpush", "apns", "lanes", "email", "latency", "encryption"];
 
 pub async fn run(args: BenchArgs) -> Result<()> {
     let base = args.dir.clone().unwrap_or_else(std::env::temp_dir);
@@ -85,6 +86,7 @@ async fn measure(args: &BenchArgs, dir: &Path) -> Result<BenchReport> {
             "apns" => bench.deliver(name, bench.apns().await?).await?,
             "lanes" => bench.lanes().await?,
             "email" => bench.email().await?,
+            "encryption" => bench.encryption().await?,
             _ => bench.latency().await?,
         }
     }

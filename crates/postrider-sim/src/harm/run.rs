@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Result;
+use postrider_core::policy::ttl::DISPATCH_WINDOW;
 use postrider_core::ports::store::{Admission, Intake as _, NewDelivery, NewMessage, Store as _};
 use postrider_core::{
     AddressHash, AttemptRecord, Class, Clock, DeadReason, DeliveryId, LaneKey, OutcomeKind, State,
@@ -154,6 +155,8 @@ impl<'a> MessageMaker<'a> {
             tenant: lane.tenant.clone(),
             class: lane.class.clone(),
             ttl_s: self.classes[class].ttl_s,
+            now_or_never: DISPATCH_WINDOW,
+            member_keys: Vec::new(),
             send_at: None,
             envelope: Default::default(),
             content: arrival.id.to_string().into(),

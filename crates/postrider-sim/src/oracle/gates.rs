@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use postrider_core::policy::breaker::BreakerOverride;
-use postrider_core::policy::classify::longest_retry_after;
+use postrider_core::policy::classify::RetryAfterMax;
 use postrider_core::{Scope, Signal, Timestamp};
 use postrider_dispatch::{BreakerScope, LaneEvent};
 
@@ -136,7 +136,7 @@ impl ExpectedGates {
         after: Duration,
         at: EventTime,
     ) {
-        let until = at.at + after.min(longest_retry_after(scope));
+        let until = at.at + after.min(RetryAfterMax::default().of(scope));
         // What one tenant is told holds for others only if a second one is told so, too.
         let rest = &mut self.tenants.entry(tenant).or_default().rest;
         // The longest wait holds.

@@ -214,6 +214,7 @@ impl Oracle {
                     Admission::Accepted { .. } => "accepted",
                     Admission::Duplicate { .. } => "answered as a repeat",
                     Admission::Conflict { .. } => "answered as a conflict",
+                    Admission::RepeatedMembers { .. } => "refused for some deliveries",
                 };
                 format!("seen before, with the same content: {same:?}; it was {answer}")
             }),
@@ -228,7 +229,7 @@ impl Oracle {
         now: Timestamp,
     ) {
         if let Some(key) = &new.dedup {
-            let lasts = expires_at(now, new.send_at, new.ttl_s);
+            let lasts = expires_at(now, new.send_at, new.ttl_s, new.now_or_never);
             let (fingerprint, expires) = (key.fingerprint, (now + key.window).max(lasts));
             self.keys.insert(key.key, SeenKey { message: id, fingerprint, expires });
         }
@@ -258,7 +259,7 @@ impl Oracle {
                 attempts: 0,
                 tries: 0,
                 due: new.send_at.map_or(now, |at| at.max(now)),
-                expires: expires_at(now, new.send_at, new.ttl_s),
+                expires: expires_at(now, new.send_at, new.ttl_s, new.now_or_never),
                 held: None,
                 reached: 0,
                 taken: 0,

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use postrider_core::model::decision::Decision;
 use postrider_core::model::message::Envelope;
+use postrider_core::policy::ttl::DISPATCH_WINDOW;
 use postrider_core::ports::store::{
     AddressLearning, Admission, DedupKey, LeasedDelivery, NewDelivery, NewMessage, Settlement,
     StoreResult,
@@ -177,6 +178,8 @@ impl MonthLoad {
             tenant: lane.tenant.clone(),
             class: lane.class.clone(),
             ttl_s: 86_400,
+            now_or_never: DISPATCH_WINDOW,
+            member_keys: Vec::new(),
             send_at: None,
             envelope: Envelope::default(),
             content: CONTENT.into(),

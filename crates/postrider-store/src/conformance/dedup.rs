@@ -70,6 +70,48 @@ pub async fn a_key_lives_at_least_as_long_as_its_message(fixture: &StoreFixture<
     }
 }
 
+fn member(number: u64) -> DedupKey {
+    keyed(number, 0, secs(DAY)).dedup.unwrap()
+}
+
+/// A message to several addresses, each with a key.
+fn list(numbers: &[u32]) -> NewMessage {
+    let member_keys = numbers.iter().map(|number| member(u64::from(*number))).collect();
+    NewMessage { member_keys, ..batch("acme", numbers) }
+}
+
+pub async fn a_list_is_accepted_only_if_none_of_its_deliveries_is_a_repeat(
+    fixture: &StoreFixture<'_>,
+) {
+    let (first, deliveries) = fixture.accept(list(&[1, 2])).await;
+    assert_eq!(deliveries.len(), 2);
+    let again = fixture.store.accept(vec![list(&[3, 2, 4])]).await.unwrap();
+    assert_eq!(again, [Admission::RepeatedMembers { places: vec![1], message: first }]);
+    let (second, rest) = fixture.accept(list(&[3, 4])).await;
+    assert_eq!(rest.len(), 2, "the refused list took no key");
+    let lone = NewMessage { dedup: Some(member(2)), ..message("acme", 2) };
+    let again = fixture.store.accept(vec![lone.clone()]).await.unwrap();
+    assert!(matches!(&again[0], Admission::Duplicate { message, .. } if *message == first));
+    let both = vec![list(&[5, 6]), list(&[6, 7])];
+    let answers = fixture.store.accept(both).await.unwrap();
+    let Admission::Accepted { message: third, .. } = answers[0] else { panic!("{answers:?}") };
+    let repeat = Admission::RepeatedMembers { places: vec![0], message: third };
+    assert_eq!(answers[1], repeat, "within a batch, too");
+    let fixture = &fixture.after_crash().await;
+    let again = fixture.store.accept(vec![list(&[8, 4])]).await.unwrap();
+    assert_eq!(again, [Admission::RepeatedMembers { places: vec![1], message: second }]);
+    assert_eq!(fixture.lease(100).await.len(), 6, "what is refused is not written");
+    fixture.clock.advance(secs(2 * DAY));
+    fixture.accept(list(&[1, 2])).await;
+}
+
+pub async fn a_delivery_of_a_list_is_known_by_a_single_message(fixture: &StoreFixture<'_>) {
+    let lone = NewMessage { dedup: Some(member(1)), ..message("acme", 1) };
+    let (first, _) = fixture.accept(lone).await;
+    let answers = fixture.store.accept(vec![list(&[1, 2])]).await.unwrap();
+    assert_eq!(answers, [Admission::RepeatedMembers { places: vec![0], message: first }]);
+}
+
 pub async fn keys_survive_a_restart(fixture: &StoreFixture<'_>) {
     let (message, deliveries) = fixture.accept(keyed(1, 1, secs(DAY))).await;
     let Some(fixture) = fixture.reopened().await else { return };

@@ -7,6 +7,7 @@ pub(super) use std::time::Duration;
 use postrider_core::DecisionKind;
 use postrider_core::model::message::Envelope;
 use postrider_core::model::outcome::OutcomeKind;
+use postrider_core::policy::ttl::DISPATCH_WINDOW;
 pub(super) use postrider_core::ports::store::*;
 pub(super) use postrider_core::{
     Address, AddressHash, AddressStatus, AttemptRecord, ChannelKind, Clock, DeadReason, Decision,
@@ -283,6 +284,8 @@ pub fn batch(tenant: &str, numbers: &[u32]) -> NewMessage {
         tenant: TenantId::new(tenant),
         class: "transactional".into(),
         ttl_s: 3600,
+        now_or_never: DISPATCH_WINDOW,
+        member_keys: Vec::new(),
         send_at: None,
         envelope: Envelope::default(),
         content: r#"{"title":"hello"}"#.into(),

@@ -106,6 +106,8 @@ macro_rules! promises {
             a_key_repeated_within_a_batch_counts
             a_key_is_free_again_when_its_window_ends
             a_key_lives_at_least_as_long_as_its_message
+            a_list_is_accepted_only_if_none_of_its_deliveries_is_a_repeat
+            a_delivery_of_a_list_is_known_by_a_single_message
             keys_survive_a_restart
             many_keys_are_distinguished
             a_duplicate_of_forgotten_work_still_names_its_message
@@ -123,6 +125,9 @@ macro_rules! promises {
             cancel_reaches_work_whose_lease_ended
             gone_halts_deliveries_that_are_queued_for_the_address
             gone_reaches_only_its_tenant
+            a_deleted_address_halts_what_was_accepted_before
+            an_address_that_is_only_forgotten_cancels_nothing
+            the_mark_of_a_deleted_address_ends
             counts_are_exact
             pages_cover_everything_once
             filters_find_the_right_deliveries
@@ -141,6 +146,7 @@ macro_rules! promises {
             history_is_kept_and_bounded
             an_address_keeps_its_id
             a_returning_address_is_no_longer_gone
+            an_address_gets_another_hash_and_stays_itself
             addresses_are_listed_by_page_and_recipient
             what_a_tenant_keeps_is_counted
             everything_survives_a_restart

@@ -168,6 +168,54 @@ pub async fn gone_halts_deliveries_that_are_queued_for_the_address(fixture: &Sto
     assert!(halted.iter().all(|l| l.halt == Some(Halt::AddressGone)), "also after a restart");
 }
 
+fn address(number: u32) -> NewAddress {
+    NewAddress { tenant: acme(), recipient: None, target: webhook(number), hash: hash(number) }
+}
+
+pub async fn a_deleted_address_halts_what_was_accepted_before(fixture: &StoreFixture<'_>) {
+    let register = async || fixture.store.put_address(address(1)).await.unwrap().0;
+    let known = register().await;
+    let queued = fixture.accept(message("acme", 1)).await.1[0];
+    let other = fixture.accept(message("other", 1)).await.1[0];
+    assert!(fixture.store.delete_address(&acme(), known.id, true).await.unwrap());
+    let inline = fixture.accept(message("acme", 1)).await.1[0];
+    register().await;
+    let again = fixture.accept(message("acme", 1)).await.1[0];
+    let halts = async |fixture: &StoreFixture<'_>| {
+        let leased = fixture.lease(10).await;
+        leased.iter().map(|l| (l.delivery, l.halt)).collect::<std::collections::BTreeMap<_, _>>()
+    };
+    let deleted = Some(Halt::AddressDeleted);
+    let expected: std::collections::BTreeMap<_, _> =
+        [(queued, deleted), (other, None), (inline, None), (again, None)].into();
+    assert_eq!(halts(fixture).await, expected);
+    let Some(fixture) = fixture.reopened().await else { return };
+    assert_eq!(halts(&fixture).await, expected, "also after a restart");
+}
+
+pub async fn an_address_that_is_only_forgotten_cancels_nothing(fixture: &StoreFixture<'_>) {
+    let known = fixture.store.put_address(address(1)).await.unwrap().0;
+    fixture.accept(message("acme", 1)).await;
+    assert!(fixture.store.delete_address(&acme(), known.id, false).await.unwrap());
+    assert_eq!(fixture.lease_one().await.halt, None);
+}
+
+pub async fn the_mark_of_a_deleted_address_ends(fixture: &StoreFixture<'_>) {
+    let known = fixture.store.put_address(address(1)).await.unwrap().0;
+    fixture.store.delete_address(&acme(), known.id, true).await.unwrap();
+    let marks = async || {
+        let all = fixture.store.holdings().await.unwrap();
+        all.iter().map(|own| own.holdings.gone_marks).sum::<u64>()
+    };
+    let prune = async || fixture.store.prune(&Retention::of(secs(86_400))).await.unwrap();
+    fixture.clock.advance(secs(399 * 86_400));
+    prune().await;
+    assert_eq!(marks().await, 1);
+    fixture.clock.advance(secs(2 * 86_400));
+    prune().await;
+    assert_eq!(marks().await, 0);
+}
+
 pub async fn gone_reaches_only_its_tenant(fixture: &StoreFixture<'_>) {
     fixture.accept_and_settle(message("acme", 1), Decision::MarkGone).await;
     fixture.accept(message("other", 1)).await;

@@ -26,9 +26,35 @@ pub async fn an_address_keeps_its_id(fixture: &StoreFixture<'_>) {
     assert_eq!(fixture.store.address(&acme(), other.id).await.unwrap(), None);
     let fixture = &fixture.after_crash().await;
     assert_eq!(fixture.store.address(&acme(), first.id).await.unwrap(), Some(again));
-    assert!(!fixture.store.delete_address(&acme(), other.id).await.unwrap());
-    assert!(fixture.store.delete_address(&acme(), first.id).await.unwrap());
+    assert!(!fixture.store.delete_address(&acme(), other.id, true).await.unwrap());
+    assert!(fixture.store.delete_address(&acme(), first.id, true).await.unwrap());
     assert_eq!(fixture.store.address(&acme(), first.id).await.unwrap(), None);
+}
+
+pub async fn an_address_gets_another_hash_and_stays_itself(fixture: &StoreFixture<'_>) {
+    let store = &fixture.store;
+    let (known, _) = store.put_address(address("acme", "ann", 1)).await.unwrap();
+    let (other, _) = store.put_address(address("acme", "ben", 2)).await.unwrap();
+    let known_hash =
+        async |hashes: &[AddressHash]| store.known_hash(&acme(), hashes).await.unwrap();
+    assert_eq!(known_hash(&[hash(9), hash(1), hash(2)]).await, Some(hash(1)));
+    assert_eq!(known_hash(&[hash(9)]).await, None);
+    assert!(!store.rehash_address(&acme(), known.id, hash(2)).await.unwrap(), "it is taken");
+    let stranger = TenantId::new("other");
+    assert!(!store.rehash_address(&stranger, known.id, hash(9)).await.unwrap());
+    assert!(store.rehash_address(&acme(), known.id, hash(9)).await.unwrap());
+    assert_eq!(known_hash(&[hash(1)]).await, None);
+    assert_eq!(known_hash(&[hash(1), hash(9)]).await, Some(hash(9)));
+    let expected = Address { hash: hash(9), ..known.clone() };
+    assert_eq!(store.address(&acme(), known.id).await.unwrap(), Some(expected.clone()));
+    let listed = store.addresses(&acme(), None, None, 10).await.unwrap().items;
+    assert_eq!(listed, [expected, other]);
+    let again = NewAddress { hash: hash(9), ..address("acme", "ann", 1) };
+    let (again, is_new) = store.put_address(again).await.unwrap();
+    assert_eq!((again.id, is_new), (known.id, false));
+    assert!(store.delete_address(&acme(), known.id, true).await.unwrap());
+    assert_eq!(store.address(&acme(), known.id).await.unwrap(), None);
+    assert_eq!(known_hash(&[hash(9)]).await, Some(hash(9)), "the mark of its deletion");
 }
 
 pub async fn a_returning_address_is_no_longer_gone(fixture: &StoreFixture<'_>) {
@@ -102,7 +128,7 @@ pub async fn what_a_tenant_keeps_is_counted(fixture: &StoreFixture<'_>) {
     let fixture = &fixture.after_crash().await;
     assert_eq!(holdings(fixture, "acme").await, kept);
     fixture.store.discard(None, Selection::Ids(vec![leased.delivery])).await.unwrap();
-    fixture.store.delete_address(&acme(), first.id).await.unwrap();
+    fixture.store.delete_address(&acme(), first.id, false).await.unwrap();
     fixture.store.put_address(address("acme", "zoe", 9)).await.unwrap();
     let left = Holdings { dead_letters: 0, dead_letter_bytes: 0, gone_marks: 0, ..kept };
     assert_eq!(holdings(fixture, "acme").await, left);

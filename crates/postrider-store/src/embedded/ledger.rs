@@ -174,6 +174,7 @@ impl Ledger for EmbeddedStore {
     async fn prune(&self, retention: &Retention) -> StoreResult<PruneProgress> {
         self.run_task(|writer| writer.prune_keys()).await?;
         while self.run_task(|writer| writer.prune_strikes()).await? {}
+        while self.run_task(|writer| writer.prune_deleted_marks()).await? {}
         while self.run_task(|writer| writer.prune_documents()).await? {}
         let retention = Arc::new(retention.clone());
         let discard_some = |retention: Arc<Retention>| {

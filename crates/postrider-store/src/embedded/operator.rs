@@ -2,7 +2,7 @@
 //! long.
 
 use postrider_core::DeadReason;
-use postrider_core::policy::ttl::expires_at;
+use postrider_core::policy::ttl::{DISPATCH_WINDOW, expires_at};
 use postrider_core::ports::store::{CancelResult, Replay};
 
 use super::sql::prelude::*;
@@ -51,7 +51,7 @@ impl Writer {
     ) -> StoreResult<bool> {
         let now = self.shared.now();
         let Some(dead) = self.take_dead_letter(seq)? else { return Ok(false) };
-        let expires = expires_at(now, Some(due), how.ttl_s.unwrap_or(dead.ttl_s));
+        let expires = expires_at(now, Some(due), how.ttl_s.unwrap_or(dead.ttl_s), DISPATCH_WINDOW);
         run(
             &self.conn,
             "UPDATE delivery SET state = ?2, reason = NULL, due = ?3, attempts = 0, \

@@ -14,7 +14,7 @@ impl MemoryTables {
         for address in self.addresses.values() {
             sums.of(&address.tenant).addresses += 1;
         }
-        for (tenant, _) in &self.gone {
+        for (tenant, _) in self.gone.keys() {
             sums.of(tenant).gone_marks += 1;
         }
         for (tenant, _) in self.strikes.keys() {

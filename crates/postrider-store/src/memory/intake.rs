@@ -62,6 +62,13 @@ impl MemoryTables {
         Some(Admission::Duplicate { message, deliveries: known.copied().collect() })
     }
 
+    fn repeated_members(&self, keys: &[DedupKey], over_by: Timestamp) -> Option<Admission> {
+        let known = |key: &DedupKey| self.dedup.get(&key.key).filter(|seen| seen.expires > over_by);
+        let seen = keys.iter().enumerate().filter_map(|(place, key)| Some((place, known(key)?)));
+        let (places, seen): (Vec<_>, Vec<_>) = seen.unzip();
+        Some(Admission::RepeatedMembers { places, message: seen.first()?.message })
+    }
+
     fn accept(
         &mut self,
         new: NewMessage,
@@ -70,6 +77,9 @@ impl MemoryTables {
         over_by: Timestamp,
     ) -> Admission {
         if let Some(repeated) = new.dedup.as_ref().and_then(|key| self.repeated(key, over_by)) {
+            return repeated;
+        }
+        if let Some(repeated) = self.repeated_members(&new.member_keys, over_by) {
             return repeated;
         }
         let message = MessageId(ids.next(now));
@@ -103,7 +113,7 @@ impl MemoryTables {
             self.has_new_work |= self.is_new_work(lane, due, now);
             deliveries.push(id);
         }
-        if let Some(dedup) = new.dedup {
+        for dedup in new.dedup.into_iter().chain(new.member_keys) {
             let seen = MemoryKey {
                 message,
                 deliveries: deliveries.clone(),

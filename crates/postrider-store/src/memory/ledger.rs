@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use postrider_core::model::id::order_key_at;
+use postrider_core::policy::ttl;
 use postrider_core::ports::store::*;
 use postrider_core::{
     Delivery, DeliveryId, LaneId, LaneKey, MessageId, State, TenantId, Timestamp,
@@ -10,7 +12,7 @@ use postrider_core::{
 
 use super::MemoryStore;
 use super::rows::{MemoryMessage, MemoryTables};
-use crate::progress::{DeliveryMark, needs_body, paced};
+use crate::progress::{DELETED_MARKS_KEPT, DeliveryMark, needs_body, paced};
 use crate::view::{self, SHOWN};
 
 const PRUNED_AT_ONCE: usize = 10_000;
@@ -194,6 +196,8 @@ impl Ledger for MemoryStore {
         };
         self.discard(None, Selection::Ids(over)).await?;
         let mut rows = self.rows();
+        let old = order_key_at(over_by - DELETED_MARKS_KEPT);
+        rows.gone.retain(|_, end| end.deleted_before().is_none_or(|key| key >= old));
         rows.dedup.retain(|_, seen| seen.expires > over_by);
         rows.forget_old_strikes(over_by);
         rows.documents.prune(over_by);
@@ -291,7 +295,7 @@ impl MemoryTables {
         let Some(ttl_s) = how.ttl_s.or(message.map(|row| row.message.ttl_s)) else { return };
         let lane = self.change(id, |row| {
             row.progress = row.progress.replayed(due, now);
-            row.expires = postrider_core::policy::ttl::expires_at(now, Some(due), ttl_s);
+            row.expires = ttl::expires_at(now, Some(due), ttl_s, ttl::DISPATCH_WINDOW);
             row.retry = how.retry.clone();
             row.lane
         });

@@ -10,6 +10,7 @@ use postrider_core::{AddressStatus, Clock, Decision, DeliveryId, LaneId, LaneKey
 
 use super::rows::{MemoryLease, MemoryTables};
 use crate::holder::{HolderNonce, HolderQueue};
+use crate::progress::AddressEnd;
 use crate::progress::{LOG_MAX, effective_decision};
 use crate::work_signal::{NextWork, WorkSignal};
 
@@ -208,7 +209,7 @@ impl MemoryTables {
         })?;
         let row = self.deliveries.get(&id)?;
         let message = self.messages.get(&row.message)?.message.clone();
-        let gone = self.gone.contains(&(message.tenant.clone(), row.hash));
+        let end = self.gone.get(&(message.tenant.clone(), row.hash)).copied();
         Some(LeasedDelivery {
             delivery: id,
             token,
@@ -221,7 +222,7 @@ impl MemoryTables {
             last_delay: row.progress.last_delay,
             expires_at: row.expires,
             retry: row.retry.clone(),
-            halt: row.mark.halt(gone),
+            halt: row.mark.halt(end, message.id),
             crashes: row.mark.crashes,
             started: row.mark.started,
             alternatives: row.alternatives.clone(),
@@ -271,7 +272,7 @@ impl MemoryTables {
                     address.target = None;
                 }
             }
-            self.gone.insert(place);
+            self.gone.insert(place, AddressEnd::Gone);
         }
         self.scrub(message);
         self.has_new_work |=

@@ -13,6 +13,7 @@ use postrider_core::{
 use super::documents::MemoryDocuments;
 use super::suspects::MemorySuspects;
 use crate::holder::HolderNonce;
+use crate::progress::AddressEnd;
 use crate::progress::{DeliveryMark, StoredProgress, is_held, needs_body};
 use crate::settled_before::SettledBefore;
 
@@ -27,7 +28,7 @@ pub(super) struct MemoryTables {
     /// All pending deliveries by expiry.
     pub(super) expiries: BTreeSet<(Timestamp, DeliveryId)>,
     pub(super) dedup: BTreeMap<[u8; 16], MemoryKey>,
-    pub(super) gone: BTreeSet<(TenantId, AddressHash)>,
+    pub(super) gone: BTreeMap<(TenantId, AddressHash), AddressEnd>,
     /// The strikes of addresses, each kind once.
     pub(super) strikes: BTreeMap<(TenantId, AddressHash), Vec<Strike>>,
     pub(super) addresses: BTreeMap<AddressId, Address>,

@@ -80,7 +80,9 @@ fn digest_of(record: &StoreRecord) -> StoreResult<(RecordKind, u128)> {
             let rest = (address.hash, target, address.status, address.gone_at);
             (RecordKind::Address, bytes(&(fields, rest))?)
         }
-        StoreRecord::GoneMark { tenant, hash } => (RecordKind::GoneMark, bytes(&(tenant, hash))?),
+        StoreRecord::GoneMark { tenant, hash, deleted_before } => {
+            (RecordKind::GoneMark, bytes(&(tenant, hash, deleted_before))?)
+        }
         StoreRecord::Strike { tenant, hash, strike } => {
             let times = (strike.first_at, strike.last_at);
             let fields = (tenant, hash, strike.kind.code(), strike.count, times, strike.suspect);

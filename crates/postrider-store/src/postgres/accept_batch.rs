@@ -131,7 +131,7 @@ impl TagColumns {
             self.message.push(PgId(message.0));
             self.first.push(first);
             self.last.push(last);
-            self.keyed.push(new.dedup.is_some());
+            self.keyed.push(is_keyed(new));
         }
     }
 }
@@ -177,8 +177,8 @@ impl AcceptBatch {
             return;
         }
         let stored = stored_message(&new, id, now);
-        let keyed = dedup.is_some();
-        if let Some(key) = dedup {
+        let keyed = is_keyed(&new);
+        for key in dedup.into_iter().chain(new.member_keys.iter().cloned()) {
             let expires = (now + key.window).max(stored.expires_at);
             let columns = &mut self.key_columns;
             columns.key.push(key.key.to_vec());
@@ -241,6 +241,24 @@ impl AcceptBatch {
             columns.load.push(counted);
         }
         self.loads.push((id, load));
+    }
+
+    /// The answer to the only message of the batch, whose deliveries have keys of their own.
+    pub(super) fn list_answer(&self, accepted: &AcceptedKeys) -> Option<Admission> {
+        let list = self.messages.first()?;
+        let (message, deliveries) = (list.id, list.deliveries.clone());
+        let (mut places, mut first) = (Vec::new(), None);
+        for (place, key) in self.keys.iter().enumerate() {
+            let holder = accepted.known.message_of(&key.key);
+            if holder.is_some_and(|holder| holder != message) {
+                places.push(place);
+                first = first.or(holder);
+            }
+        }
+        Some(match first {
+            Some(message) => Admission::RepeatedMembers { places, message },
+            None => Admission::Accepted { message, deliveries },
+        })
     }
 
     pub(super) fn keyed_messages(&self) -> HashSet<MessageId> {
@@ -316,6 +334,11 @@ impl AcceptBatch {
         };
         self.messages.iter().map(answer).collect()
     }
+}
+
+/// It has a key, or its deliveries do.
+fn is_keyed(new: &NewMessage) -> bool {
+    new.dedup.is_some() || !new.member_keys.is_empty()
 }
 
 fn ttl(ttl_s: u32) -> i32 {

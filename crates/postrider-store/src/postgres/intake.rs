@@ -1,6 +1,6 @@
 //! The way in. What several callers hand in at the same time goes into one statement.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -98,7 +98,28 @@ pub(super) async fn keep_accepting(shared: Arc<PgShared>, requests: AcceptQueue)
 
 impl PgShared {
     async fn accept(&self, messages: Vec<NewMessage>) -> Vec<StoreResult<Admission>> {
+        // Messages with keys of their deliveries go one by one, behind the others.
+        let (lists, plain): (Vec<_>, Vec<_>) =
+            messages.into_iter().enumerate().partition(|(_, new)| !new.member_keys.is_empty());
+        if lists.is_empty() {
+            return self.accept_plain(plain.into_iter().map(|(_, new)| new).collect()).await;
+        }
+        let mut answers = vec![Err(StoreError::Closed); lists.len() + plain.len()];
+        let (places, plain): (Vec<_>, Vec<_>) = plain.into_iter().unzip();
+        for (place, answer) in places.into_iter().zip(self.accept_plain(plain).await) {
+            answers[place] = answer;
+        }
+        for (place, list) in lists {
+            answers[place] = self.accept_list(list).await.map_err(StoreError::from);
+        }
+        answers
+    }
+
+    async fn accept_plain(&self, messages: Vec<NewMessage>) -> Vec<StoreResult<Admission>> {
         let count = messages.len();
+        if count == 0 {
+            return Vec::new();
+        }
         match self.try_to_accept(messages).await {
             Ok(answers) => answers,
             Err(failure) => vec![Err(StoreError::from(failure)); count],
@@ -136,6 +157,60 @@ impl PgShared {
         }
         self.tell_of_notes();
         Ok(batch.answers(&accepted))
+    }
+
+    /// Accepts a message with keys of its deliveries: all of them are new, or nothing is written.
+    async fn accept_list(&self, list: NewMessage) -> PgResult<Admission> {
+        let _write = self.load.begin_write();
+        let end = Instant::now() + REPEAT_FOR;
+        let messages = [list];
+        let lanes = loop {
+            match self.lanes_of(&messages).await {
+                Ok(lanes) => break lanes,
+                Err(failure) => self.pause_or_fail(failure, end).await?,
+            }
+        };
+        let batch = AcceptBatch::new(self, messages.into(), &lanes, self.clock.now());
+        let mut is_repeat = false;
+        let admission = loop {
+            match self.write_list(&batch, is_repeat).await {
+                Ok(admission) => break admission,
+                Err(failure) => {
+                    is_repeat |= failure.is_interruption();
+                    self.pause_or_fail(failure, end).await?;
+                }
+            }
+        };
+        if matches!(admission, Admission::Accepted { .. }) {
+            for (message, change) in &batch.loads {
+                self.load.change(&batch.tenants[message], *change);
+            }
+            self.tell_of_notes();
+        }
+        Ok(admission)
+    }
+
+    async fn write_list(&self, batch: &AcceptBatch, is_repeat: bool) -> PgResult<Admission> {
+        let mut session = self.pool.durable().await?;
+        session.begin().await?;
+        let over_by = self.clock.bounds().earliest;
+        let rows = session.rows(ACCEPT, &batch.values(&over_by.0)).await?;
+        let row = rows.first().ok_or_else(|| PgFailure::damaged("an accept has no answer"))?;
+        let is_new = get::<i64>(row, "fresh")? == 1;
+        if !is_new && !is_repeat {
+            return Err(PgFailure::damaged("a number of a write was used twice"));
+        }
+        let won: Vec<PgId> = get(row, "won")?;
+        let keyed: Vec<_> = batch.keys.iter().map(|key| key.key.key).collect();
+        let known = StoredKeys::read(&mut session, &keyed, over_by).await?;
+        let accepted = AcceptedKeys { won: HashSet::new(), known, keyed: batch.keyed_messages() };
+        let answer = batch.list_answer(&accepted);
+        let answer = answer.ok_or_else(|| PgFailure::damaged("a list has no answer"))?;
+        match won.len() == batch.keys.len() {
+            true => session.commit().await?,
+            false => session.roll_back().await?,
+        }
+        Ok(answer)
     }
 
     /// Waits a moment before a write is repeated; gives up in the end.

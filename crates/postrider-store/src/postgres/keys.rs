@@ -58,6 +58,10 @@ impl StoredKeys {
         })
     }
 
+    pub(super) fn message_of(&self, key: &DedupKey) -> Option<MessageId> {
+        self.0.get(&key.key).map(|known| known.message)
+    }
+
     pub(super) fn messages(&self) -> impl Iterator<Item = MessageId> {
         self.0.values().map(|known| known.message)
     }

@@ -30,7 +30,7 @@ const LEASE: &str = "WITH h AS (SELECT s.id FROM shard s \
     e AS (DELETE FROM lease l USING unnest($9::smallint[], $10::bigint[]) AS x (shard, batch) \
       WHERE l.shard = x.shard AND l.batch = x.batch) \
     SELECT ok.ok, r.*, \
-      EXISTS (SELECT 1 FROM gone g WHERE g.hash = r.hash AND g.tenant = r.tenant) AS gone, \
+      (SELECT coalesce(g.deleted_before, -1) FROM gone g WHERE g.hash = r.hash AND g.tenant = r.tenant) AS gone, \
       (SELECT string_agg(concat_ws(',', s.kind, s.count, s.first_at, s.last_at, s.suspect::integer), ';' \
          ORDER BY s.kind) FROM strike s WHERE s.hash = r.hash AND s.tenant = r.tenant) AS strikes \
     FROM ok LEFT JOIN r ON true";

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use postrider_core::policy::ttl::expires_at;
+use postrider_core::policy::ttl::{DISPATCH_WINDOW, expires_at};
 use postrider_core::ports::store::*;
 use postrider_core::{MessageId, State, TenantId, Timestamp};
 
@@ -208,7 +208,7 @@ impl PgShared {
             let ttl_s = how.ttl_s.or(ttls.get(&row.id).copied()).unwrap_or(0);
             let again = StoredRow {
                 progress: row.progress.replayed(due, now),
-                expires: expires_at(now, Some(due), ttl_s).0,
+                expires: expires_at(now, Some(due), ttl_s, DISPATCH_WINDOW).0,
                 message_expires: row.message_expires.or(Some(row.expires)),
                 retry: retry.clone(),
                 free_batch: 0,

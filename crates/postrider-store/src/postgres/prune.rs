@@ -16,6 +16,7 @@ use super::session::PgSession;
 use super::shared::PgShared;
 use super::tally::TallyChanges;
 use super::value::{PgId, get};
+use crate::progress::DELETED_MARKS_KEPT;
 use crate::sharded::ShardId;
 
 /// Rows of one statement, and of one call.
@@ -104,6 +105,7 @@ impl PgShared {
         self.prune_receipts(over_by).await?;
         self.prune_keys(over_by).await?;
         self.prune_strikes(over_by).await?;
+        self.prune_deleted_marks(over_by).await?;
         self.prune_shares().await?;
         self.prune_documents(over_by).await?;
         self.discard_old(retention, over_by).await?;
@@ -138,6 +140,13 @@ impl PgShared {
         let mut session = self.pool.durable().await?;
         let delete = "DELETE FROM strike WHERE last_at <= $1";
         session.run(delete, &[&(over_by - strikes::KEPT).0]).await.map(drop)
+    }
+
+    async fn prune_deleted_marks(&self, over_by: Timestamp) -> PgResult<()> {
+        let before = order_key_at(over_by - DELETED_MARKS_KEPT) as i64;
+        let mut session = self.pool.durable().await?;
+        let delete = "DELETE FROM gone WHERE deleted_before < $1";
+        session.run(delete, &[&before]).await.map(drop)
     }
 
     async fn prune_shares(&self) -> PgResult<()> {

@@ -13,6 +13,7 @@ use super::rows::hash;
 use super::strikes::{forgive, strike};
 use super::value::{PgId, get};
 use crate::view::page;
+use postrider_core::model::id::order_key;
 
 pub(super) fn status_name(status: AddressStatus) -> &'static str {
     match status {
@@ -60,7 +61,7 @@ impl PostgresStore {
             [&id, &tenant, &recipient, &channel.name(), &place, &new.target.as_json()];
         let row = session.first(upsert, &values).await?;
         let row = row.ok_or_else(|| PgFailure::damaged("an address was not written"))?;
-        let delete = "DELETE FROM gone WHERE hash = $1 AND tenant = $2";
+        let delete = "DELETE FROM gone WHERE hash = $1 AND tenant = $2 AND deleted_before IS NULL";
         session.run(delete, &[&place, &tenant]).await?;
         let delete = "DELETE FROM strike WHERE hash = $1 AND tenant = $2";
         session.run(delete, &[&place, &tenant]).await?;
@@ -68,6 +69,58 @@ impl PostgresStore {
         let address = address(&row)?;
         let is_new = address.id.0 == id.0;
         Ok((address, is_new))
+    }
+
+    async fn first_known(
+        &self,
+        tenant: &TenantId,
+        hashes: &[AddressHash],
+    ) -> PgResult<Option<AddressHash>> {
+        let mut session = self.shared.pool.durable().await?;
+        let select = "SELECT EXISTS (SELECT 1 FROM address WHERE tenant = $1 AND hash = $2) \
+                      OR EXISTS (SELECT 1 FROM gone WHERE tenant = $1 AND hash = $2) \
+                      OR EXISTS (SELECT 1 FROM strike WHERE tenant = $1 AND hash = $2) AS known";
+        for hash in hashes {
+            let row = session.first(select, &[&tenant.as_str(), &hash.0.as_slice()]).await?;
+            if row.map(|row| get::<bool>(&row, "known")).transpose()?.unwrap_or(false) {
+                return Ok(Some(*hash));
+            }
+        }
+        Ok(None)
+    }
+
+    async fn move_address(
+        &self,
+        tenant: &TenantId,
+        id: AddressId,
+        hash: AddressHash,
+    ) -> PgResult<bool> {
+        let (tenant, new) = (tenant.as_str(), hash.0.as_slice());
+        let mut session = self.shared.pool.durable().await?;
+        session.begin().await?;
+        let select = "SELECT hash FROM address WHERE id = $1 AND tenant = $2 AND NOT EXISTS \
+                      (SELECT 1 FROM address WHERE tenant = $2 AND hash = $3) FOR UPDATE";
+        let Some(row) = session.first(select, &[&PgId(id.0), &tenant, &new]).await? else {
+            session.roll_back().await?;
+            return Ok(false);
+        };
+        let old: Vec<u8> = get(&row, "hash")?;
+        let update = "UPDATE address SET hash = $3 WHERE tenant = $1 AND hash = $2";
+        session.run(update, &[&tenant, &old, &new]).await?;
+        for delete in [
+            "DELETE FROM gone WHERE tenant = $1 AND hash = $2",
+            "DELETE FROM strike WHERE tenant = $1 AND hash = $2",
+        ] {
+            session.run(delete, &[&tenant, &new]).await?;
+        }
+        for update in [
+            "UPDATE gone SET hash = $3 WHERE tenant = $1 AND hash = $2",
+            "UPDATE strike SET hash = $3 WHERE tenant = $1 AND hash = $2",
+        ] {
+            session.run(update, &[&tenant, &old, &new]).await?;
+        }
+        session.commit().await?;
+        Ok(true)
     }
 
     async fn read_addresses(
@@ -137,10 +190,38 @@ impl Registry for PostgresStore {
         Ok(row.map(|row| address(&row)).transpose()?)
     }
 
-    async fn delete_address(&self, tenant: &TenantId, id: AddressId) -> StoreResult<bool> {
+    async fn delete_address(
+        &self,
+        tenant: &TenantId,
+        id: AddressId,
+        cancels: bool,
+    ) -> StoreResult<bool> {
+        let key = order_key(self.shared.new_id()) as i64;
         let mut session = self.shared.pool.durable().await?;
-        let delete = "DELETE FROM address WHERE id = $1 AND tenant = $2";
-        Ok(session.run(delete, &[&PgId(id.0), &tenant.as_str()]).await? > 0)
+        let delete = "WITH a AS (DELETE FROM address WHERE id = $1 AND tenant = $2 RETURNING hash, tenant), \
+                      m AS (INSERT INTO gone AS g (hash, tenant, deleted_before) SELECT hash, tenant, $3 FROM a \
+                      WHERE $4 ON CONFLICT (hash, tenant) DO UPDATE SET deleted_before = excluded.deleted_before \
+                      WHERE g.deleted_before IS NOT NULL) SELECT 1 FROM a";
+        let values: [&(dyn tokio_postgres::types::ToSql + Sync); 4] =
+            [&PgId(id.0), &tenant.as_str(), &key, &cancels];
+        Ok(session.first(delete, &values).await?.is_some())
+    }
+
+    async fn known_hash(
+        &self,
+        tenant: &TenantId,
+        hashes: &[AddressHash],
+    ) -> StoreResult<Option<AddressHash>> {
+        Ok(self.first_known(tenant, hashes).await?)
+    }
+
+    async fn rehash_address(
+        &self,
+        tenant: &TenantId,
+        id: AddressId,
+        hash: AddressHash,
+    ) -> StoreResult<bool> {
+        Ok(self.move_address(tenant, id, hash).await?)
     }
 
     async fn addresses(

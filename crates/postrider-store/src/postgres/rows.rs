@@ -13,6 +13,7 @@ use tokio_postgres::Row;
 
 use super::failure::{PgFailure, PgResult};
 use super::value::{PgId, get};
+use crate::progress::AddressEnd;
 use crate::progress::{DeliveryMark, StoredProgress, is_held};
 use crate::sharded::{LeasedRow, ShardId};
 
@@ -152,7 +153,8 @@ impl StoredRow {
             alternatives,
             log: self.log,
             bytes: self.bytes,
-            gone: get(flags, "gone")?,
+            end: get::<Option<i64>>(flags, "gone")?
+                .map(|key| AddressEnd::of_mark(u64::try_from(key).ok())),
             strikes: strikes(get(flags, "strikes")?)?,
         })
     }

@@ -13,6 +13,7 @@ const STEPS: &[&str] = &[
     include_str!("layout_2.sql"),
     include_str!("layout_3.sql"),
     include_str!("layout_4.sql"),
+    include_str!("layout_5.sql"),
 ];
 
 pub(super) const LAYOUT: u32 = STEPS.len() as u32;

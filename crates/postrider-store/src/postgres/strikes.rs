@@ -82,7 +82,8 @@ async fn mark_gone(
     now: Timestamp,
 ) -> PgResult<()> {
     let (hash, tenant) = (hash.0.as_slice(), tenant.as_str());
-    let insert = "INSERT INTO gone (hash, tenant) VALUES ($1, $2) ON CONFLICT DO NOTHING";
+    let insert = "INSERT INTO gone (hash, tenant) VALUES ($1, $2) \
+                  ON CONFLICT (hash, tenant) DO UPDATE SET deleted_before = NULL";
     session.run(insert, &[&hash, &tenant]).await?;
     let update = "UPDATE address SET status = 'gone', gone_at = $3, target = NULL \
                   WHERE tenant = $1 AND hash = $2 AND status <> 'gone'";

@@ -18,6 +18,7 @@ use super::registry::StoredAddress;
 use super::row::{FixedPart, RedisRow, RowPayload, parse, place_in_message};
 use super::shared::RedisShared;
 use super::tally::CountChanges;
+use crate::progress::AddressEnd;
 use crate::progress::{DeliveryMark, HELD_MS, StoredProgress, is_held};
 use crate::sharded::{NoteEntry, NoteKind, shard_of};
 
@@ -65,8 +66,9 @@ impl RedisShared {
                 self.ids().raise(order_key(address.id.0));
                 self.import_address(address).await
             }
-            StoreRecord::GoneMark { tenant, hash } => {
-                let mark = |known: &mut KnownAddress| known.marks.gone = true;
+            StoreRecord::GoneMark { tenant, hash, deleted_before } => {
+                let end = AddressEnd::of_mark(*deleted_before);
+                let mark = |known: &mut KnownAddress| known.marks.end = Some(end);
                 self.change_address(tenant, *hash, None, mark).await.map(drop)
             }
             StoreRecord::Strike { tenant, hash, strike } => {

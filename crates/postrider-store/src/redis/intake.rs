@@ -14,6 +14,7 @@ use super::accept_plan::{PlannedAccept, PlannedDelivery, put_call};
 use super::failure::{RedisFailure, RedisResult};
 use super::keys::{AskedKey, StoredDedupKey};
 use super::link::words;
+use super::lists::{KeyHolder, contested};
 use super::scripts::PUT;
 use super::shared::RedisShared;
 use crate::sharded::load::LoadChange;
@@ -31,6 +32,9 @@ pub(super) struct RedisRequest {
     messages: Vec<NewMessage>,
     answer: oneshot::Sender<Vec<StoreResult<Admission>>>,
 }
+
+/// The numbers of lanes.
+pub(super) type NumbersOfLanes = HashMap<Arc<LaneKey>, u32>;
 
 pub(super) type RedisRequests = Arc<tokio::sync::Mutex<mpsc::Receiver<RedisRequest>>>;
 
@@ -113,8 +117,8 @@ pub(super) async fn keep_accepting(shared: Arc<RedisShared>, requests: RedisRequ
 /// Messages that are written as a whole.
 #[derive(Default)]
 pub(super) struct WrittenMessages {
-    keys: Vec<([u8; 16], StoredDedupKey)>,
-    shared: Vec<u128>,
+    pub(super) keys: Vec<([u8; 16], StoredDedupKey)>,
+    pub(super) shared: Vec<u128>,
 }
 
 impl WrittenMessages {
@@ -125,6 +129,35 @@ impl WrittenMessages {
 
 impl RedisShared {
     async fn accept(
+        &self,
+        messages: Vec<NewMessage>,
+    ) -> (Vec<StoreResult<Admission>>, WrittenMessages) {
+        // Messages with keys of their deliveries go one by one, behind the others.
+        let (lists, plain): (Vec<_>, Vec<_>) =
+            messages.into_iter().enumerate().partition(|(_, new)| !new.member_keys.is_empty());
+        if lists.is_empty() {
+            return self.accept_plain(plain.into_iter().map(|(_, new)| new).collect()).await;
+        }
+        let mut answers = vec![Err(StoreError::Closed); lists.len() + plain.len()];
+        let (places, plain): (Vec<_>, Vec<_>) = plain.into_iter().unzip();
+        let (given, mut written) = self.accept_plain(plain).await;
+        for (place, answer) in places.into_iter().zip(given) {
+            answers[place] = answer;
+        }
+        for (place, list) in lists {
+            match self.accept_list(&list).await {
+                Ok((answer, more)) => {
+                    answers[place] = answer;
+                    written.keys.extend(more.keys);
+                    written.shared.extend(more.shared);
+                }
+                Err(failure) => answers[place] = Err(failure.into()),
+            }
+        }
+        (answers, written)
+    }
+
+    async fn accept_plain(
         &self,
         messages: Vec<NewMessage>,
     ) -> (Vec<StoreResult<Admission>>, WrittenMessages) {
@@ -152,7 +185,7 @@ impl RedisShared {
     }
 
     /// Ids of a message and its deliveries, so that the message leads to them.
-    fn mint(&self, new: &NewMessage, now: Timestamp) -> MessageId {
+    pub(super) fn mint(&self, new: &NewMessage, now: Timestamp) -> MessageId {
         let mut ids = self.ids();
         let id = ids.next(now);
         // The deliveries have the numbers that follow.
@@ -197,10 +230,22 @@ impl RedisShared {
         let known = self.reserve(&asked).await?;
         let mut written = WrittenMessages::default();
         let mut adopted = vec![false; messages.len()];
+        let count = |place: usize| messages[place].deliveries.len() as u32;
         for ((place, each), stored) in askers.into_iter().zip(&asked).zip(known) {
             let Some(dedup) = &messages[place].dedup else { continue };
             match stored {
                 None => written.keys.extend(each.value.map(|value| (each.key, value))),
+                // The key of one delivery of a list, which is not written yet.
+                Some(stored) if !stored.sealed && stored.deliveries != count(place) => {
+                    answers[place] = Some(match self.holder_of(&stored).await? {
+                        KeyHolder::Message => Ok(self.repeated(dedup, &stored).await?),
+                        KeyHolder::Writer => Err(contested()),
+                        KeyHolder::Nobody => {
+                            self.release_keys(&[(each.key, stored)]).await?;
+                            Err(contested())
+                        }
+                    });
+                }
                 Some(stored) if !stored.sealed && stored.fingerprint == dedup.fingerprint => {
                     ids[place] = stored.message;
                     adopted[place] = true;
@@ -238,7 +283,7 @@ impl RedisShared {
         Ok((answers.collect(), written))
     }
 
-    async fn lanes_of(&self, messages: &[NewMessage]) -> RedisResult<HashMap<Arc<LaneKey>, u32>> {
+    pub(super) async fn lanes_of(&self, messages: &[NewMessage]) -> RedisResult<NumbersOfLanes> {
         let mut keys: Vec<_> = messages
             .iter()
             .flat_map(|message| message.deliveries.iter().map(|delivery| delivery.lane.clone()))
@@ -250,7 +295,7 @@ impl RedisShared {
     }
 
     /// Writes messages: those that several deliveries share first, then the deliveries, one call for each shard.
-    async fn write(&self, messages: &[PlannedAccept]) -> RedisResult<()> {
+    pub(super) async fn write(&self, messages: &[PlannedAccept]) -> RedisResult<()> {
         let shared = messages.iter().filter_map(|message| {
             let shared = message.shared.as_ref()?;
             Some(self.put_message(shared, None, Some(message.repeated_until)))
@@ -293,8 +338,8 @@ impl RedisShared {
     }
 }
 
-fn expires_at(new: &NewMessage, now: Timestamp) -> Timestamp {
-    postrider_core::policy::ttl::expires_at(now, new.send_at, new.ttl_s)
+pub(super) fn expires_at(new: &NewMessage, now: Timestamp) -> Timestamp {
+    postrider_core::policy::ttl::expires_at(now, new.send_at, new.ttl_s, new.now_or_never)
 }
 
 /// The answer to a message whose key an earlier one of the batch has, too.
@@ -314,6 +359,7 @@ fn repeat(
         }
         Admission::Accepted { message, .. }
         | Admission::Duplicate { message, .. }
-        | Admission::Conflict { message } => Admission::Conflict { message },
+        | Admission::Conflict { message }
+        | Admission::RepeatedMembers { message, .. } => Admission::Conflict { message },
     })
 }

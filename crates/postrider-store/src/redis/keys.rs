@@ -14,7 +14,7 @@ use super::link::Patience;
 use super::names::{KEYS_MS, shard_of_key};
 use super::pack::{Packed, bytes, list, text_int};
 use super::row::ByteReader;
-use super::scripts::{RESERVE, SEAL};
+use super::scripts::{RELEASE, RESERVE, SEAL, ServerScript};
 use super::shared::RedisShared;
 use crate::sharded::ShardId;
 
@@ -144,8 +144,28 @@ impl RedisShared {
 
     /// The messages of these keys are written.
     pub(super) async fn seal(&self, sealed: &[([u8; 16], StoredDedupKey)]) -> RedisResult<()> {
+        let mark = |value: &StoredDedupKey| value.message.0.to_be_bytes().to_vec();
+        self.change_keys(&SEAL, sealed, mark).await
+    }
+
+    /// Frees keys whose message was not written, unless they changed meanwhile.
+    pub(super) async fn release_keys(
+        &self,
+        keys: &[([u8; 16], StoredDedupKey)],
+    ) -> RedisResult<()> {
+        self.change_keys(&RELEASE, keys, StoredDedupKey::encode).await
+    }
+
+    /// Calls a script for keys with their places and what they are known by.
+    async fn change_keys(
+        &self,
+        script: &ServerScript,
+        changed: &[([u8; 16], StoredDedupKey)],
+        known_by: impl Fn(&StoredDedupKey) -> Vec<u8>,
+    ) -> RedisResult<()> {
+        let known_by = &known_by;
         let mut by_shard: BTreeMap<ShardId, Vec<&([u8; 16], StoredDedupKey)>> = BTreeMap::new();
-        for each in sealed {
+        for each in changed {
             by_shard.entry(shard_of_key(&each.0)).or_default().push(each);
         }
         let calls = by_shard.into_iter().map(|(shard, of)| async move {
@@ -158,9 +178,9 @@ impl RedisShared {
             for (key, value) in of {
                 let place = periods.iter().position(|known| *known == value.period());
                 packed.list(3).bytes(key).int(place.map_or(1, |place| place as i64 + 1));
-                packed.bytes(value.message.0.to_be_bytes());
+                packed.bytes(known_by(value));
             }
-            self.link.call(Patience::Long, &SEAL, &keys, &[&packed.into_bytes()]).await
+            self.link.call(Patience::Long, script, &keys, &[&packed.into_bytes()]).await
         });
         try_join_all(calls).await.map(drop)
     }

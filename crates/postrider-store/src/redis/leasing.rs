@@ -110,7 +110,7 @@ impl RedisShared {
         };
         let message =
             message.ok_or_else(|| RedisFailure::damaged("a delivery without its message"))?;
-        row.leased(message, marks.gone, marks.strikes)
+        row.leased(message, marks.end, marks.strikes)
     }
 
     pub(super) async fn start_attempts(

@@ -20,12 +20,13 @@ use super::registry::StoredAddress;
 use super::row::RedisRow;
 use super::shared::RedisShared;
 use super::tally::CountChanges;
+use crate::progress::AddressEnd;
 use crate::sharded::{SHARDS, SettleItem, ShardId};
 
 /// Gone mark and strikes of an address.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct AddressMarks {
-    pub(super) gone: bool,
+    pub(super) end: Option<AddressEnd>,
     pub(super) strikes: Vec<Strike>,
 }
 
@@ -55,11 +56,25 @@ pub(super) fn strikes(bytes: &[u8]) -> RedisResult<Vec<Strike>> {
     all.ok_or_else(|| RedisFailure::damaged("the strikes of an address"))
 }
 
+/// `1` for an address that is gone, else the order key below which messages are not sent.
+pub(super) fn end_text(end: AddressEnd) -> String {
+    end.deleted_before().unwrap_or(1).to_string()
+}
+
+/// The inverse of [`end_text`].
+pub(super) fn address_end(text: &[u8]) -> RedisResult<AddressEnd> {
+    let number: Option<u64> = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
+    let number = number.ok_or_else(|| RedisFailure::damaged("the mark of an address"))?;
+    Ok(AddressEnd::of_mark(Some(number).filter(|number| *number != 1)))
+}
+
 /// Everything about one address, as it is stored and as it shall be.
 #[derive(Debug, Clone, Default)]
 pub(super) struct KnownAddress {
     pub(super) marks: AddressMarks,
     pub(super) address: Option<StoredAddress>,
+    /// It has another hash now; its id leads there.
+    pub(super) is_moved: bool,
 }
 
 impl KnownAddress {
@@ -95,7 +110,7 @@ impl KnownAddress {
     }
 
     fn mark_gone(&mut self, now: Timestamp) {
-        self.marks.gone = true;
+        self.marks.end = Some(AddressEnd::Gone);
         if let Some(address) = &mut self.address
             && address.status != AddressStatus::Gone
         {
@@ -165,8 +180,8 @@ impl RedisShared {
             let mut found = Vec::new();
             for ((place, gone), struck) in places.into_iter().zip(gone).zip(struck) {
                 let struck = bytes(struck).map(|text| strikes(&text)).transpose()?;
-                let gone = bytes(gone).is_some();
-                found.push((place, AddressMarks { gone, strikes: struck.unwrap_or_default() }));
+                let end = bytes(gone).map(|text| address_end(&text)).transpose()?;
+                found.push((place, AddressMarks { end, strikes: struck.unwrap_or_default() }));
             }
             Ok::<_, RedisFailure>(found)
         };
@@ -199,10 +214,11 @@ impl RedisShared {
             let address = bytes(self.link.ask(&get(&ad)).await?);
             let before = KnownAddress {
                 marks: AddressMarks {
-                    gone: gone.is_some(),
+                    end: gone.as_deref().map(address_end).transpose()?,
                     strikes: struck.as_deref().map_or(Ok(Vec::new()), strikes)?,
                 },
                 address: address.as_deref().map(StoredAddress::decode).transpose()?,
+                is_moved: false,
             };
             let mut after = before.clone();
             change(&mut after);
@@ -217,13 +233,13 @@ impl RedisShared {
             one.if_field(ad, &field, address.as_deref());
             self.write_marks(&mut one, &mut all, &field, &after.marks);
             self.write_address(&mut one, &mut all, &before, &after);
-            if before.marks.gone != after.marks.gone {
+            if before.marks.end.is_some() != after.marks.end.is_some() {
                 let mut counts = CountChanges::default();
-                counts.add_gone_marks(tenant, if after.marks.gone { 1 } else { -1 });
+                counts.add_gone_marks(tenant, if after.marks.end.is_some() { 1 } else { -1 });
                 one.count(self, &mut all, &counts);
             }
             all.push(one);
-            if !after.marks.strikes.is_empty() || after.marks.gone {
+            if !after.marks.strikes.is_empty() || after.marks.end.is_some() {
                 self.note_marked(shard);
             }
             match self.apply(all).await?.first() {
@@ -243,9 +259,9 @@ impl RedisShared {
     ) {
         let names = ["ga", "st", "si"].map(|name| self.names.of(all.shard, name));
         let [ga, st, si] = names.map(|name| all.key(name));
-        match marks.gone {
-            true => one.run("HSET", ga, &[field, b"1"]),
-            false => one.run("HDEL", ga, &[field]),
+        match marks.end {
+            Some(end) => one.run("HSET", ga, &[field, end_text(end).as_bytes()]),
+            None => one.run("HDEL", ga, &[field]),
         };
         match marks.strikes.is_empty() {
             true => one.run("HDEL", st, &[field]).run("ZREM", si, &[field]),
@@ -303,6 +319,39 @@ impl RedisShared {
         }
         let (before, _) = self.change_address(tenant, hash, None, KnownAddress::forgive).await?;
         Ok(!before.marks.strikes.is_empty())
+    }
+
+    /// Deletes marks of addresses that were deleted long ago.
+    pub(super) async fn prune_deleted_marks(&self, before: u64) -> RedisResult<()> {
+        for shard in 0..SHARDS {
+            if !self.is_marked(shard) {
+                continue;
+            }
+            let key = self.names.of(shard, "ga");
+            let mut cursor = b"0".to_vec();
+            loop {
+                let scan = words(&[b"HSCAN", key.as_bytes(), &cursor, b"COUNT", b"1000"]);
+                let mut answer = list(self.link.ask(&scan).await?)?.into_iter();
+                let next = answer.next().and_then(bytes);
+                let found = answer.next().map(super::pack::pairs).transpose()?.unwrap_or_default();
+                for (field, text) in found {
+                    let is_old = |end: AddressEnd| end.deleted_before().is_some_and(|k| k < before);
+                    if !is_old(address_end(&text)?) {
+                        continue;
+                    }
+                    let (tenant, hash) = field_parts(&field)?;
+                    let drop_old = |known: &mut KnownAddress| {
+                        known.marks.end = known.marks.end.filter(|end| !is_old(*end));
+                    };
+                    self.change_address(&tenant, hash, None, drop_old).await?;
+                }
+                match next {
+                    Some(next) if next != b"0" => cursor = next,
+                    _ => break,
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Deletes strikes that are too old.

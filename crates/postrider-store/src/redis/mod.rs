@@ -20,6 +20,7 @@ mod layout;
 mod leasing;
 mod ledger;
 mod link;
+mod lists;
 mod marks;
 mod messages;
 mod names;

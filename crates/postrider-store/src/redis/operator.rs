@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use postrider_core::policy::ttl::expires_at;
+use postrider_core::policy::ttl::{DISPATCH_WINDOW, expires_at};
 use postrider_core::ports::store::*;
 use postrider_core::{MessageId, State, TenantId, Timestamp};
 
@@ -245,7 +245,7 @@ impl RedisShared {
             let ttl_s = how.ttl_s.or(ttls.get(&old.id).copied()).unwrap_or(0);
             let mut new = RedisRow {
                 progress: old.progress.replayed(due, now),
-                expires: expires_at(now, Some(due), ttl_s).0,
+                expires: expires_at(now, Some(due), ttl_s, DISPATCH_WINDOW).0,
                 moves: old.moves + 1,
                 free_batch: 0,
                 ..old.clone()

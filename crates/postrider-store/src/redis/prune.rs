@@ -16,7 +16,9 @@ use super::pack::{byte_list, id, pairs, text_int};
 use super::row::{RedisRow, parse, place_in_message};
 use super::shared::RedisShared;
 use super::tally::CountChanges;
+use crate::progress::DELETED_MARKS_KEPT;
 use crate::sharded::{SHARDS, ShardId};
+use postrider_core::model::id::order_key_at;
 
 /// Deliveries of one call, and of one script.
 const PRUNE_CALL: u64 = 10_000;
@@ -33,6 +35,7 @@ impl RedisShared {
         self.prune_receipts(over_by).await?;
         self.prune_keys(over_by).await?;
         self.prune_strikes(over_by - strikes::KEPT).await?;
+        self.prune_deleted_marks(order_key_at(over_by - DELETED_MARKS_KEPT)).await?;
         self.prune_shares().await?;
         self.prune_documents(over_by).await?;
         for shard in 0..SHARDS {

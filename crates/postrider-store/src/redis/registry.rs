@@ -13,11 +13,13 @@ use super::failure::{RedisFailure, RedisResult};
 use super::link::words;
 use super::marks::{KnownAddress, field_parts, strikes};
 use super::names::{address_field, shard_of_address};
-use super::pack::{bytes, list};
+use super::pack::{bytes, int, list};
 use super::row::{ByteReader, ByteWriter};
 use super::shared::RedisShared;
+use crate::progress::AddressEnd;
 use crate::sharded::{SHARDS, ShardId, in_shard, shard_of};
 use crate::view::page;
+use postrider_core::model::id::order_key;
 
 /// An address as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -134,7 +136,7 @@ impl RedisShared {
             if let Some(own) = own {
                 one.run("ZREM", ar, &[&own]);
             }
-            if after.address.is_none() {
+            if after.address.is_none() && !after.is_moved {
                 one.run("HDEL", al, &[&old.id.0.to_be_bytes()]);
             }
         }
@@ -155,7 +157,9 @@ impl RedisShared {
         let id = AddressId(in_shard(self.new_id(), shard_of_address(&new.hash)));
         let write = |known: &mut KnownAddress| {
             let id = known.address.as_ref().map_or(id, |address| address.id);
+            let end = AddressEnd::when_registered(known.marks.end);
             *known = KnownAddress::default();
+            known.marks.end = end;
             known.address = Some(StoredAddress {
                 id,
                 tenant: new.tenant.clone(),
@@ -202,13 +206,71 @@ impl RedisShared {
         Ok(self.stored_address(tenant, hash).await?.filter(|address| address.id == id))
     }
 
-    async fn delete(&self, tenant: &TenantId, id: AddressId) -> RedisResult<bool> {
+    async fn delete(&self, tenant: &TenantId, id: AddressId, cancels: bool) -> RedisResult<bool> {
         let Some(found) = self.find_address(tenant, id).await? else { return Ok(false) };
+        let key = order_key(self.new_id());
         let forget = |known: &mut KnownAddress| {
-            known.address = known.address.take().filter(|address| address.id != id);
+            let was_known = known.address.as_ref().is_some_and(|address| address.id == id);
+            known.address = known.address.take().filter(|_| !was_known);
+            if was_known && cancels {
+                known.marks.end = Some(AddressEnd::when_deleted(known.marks.end, key));
+            }
         };
         let (before, after) = self.change_address(tenant, found.hash, None, forget).await?;
         Ok(before.address.is_some() && after.address.is_none())
+    }
+
+    async fn known_hash(
+        &self,
+        tenant: &TenantId,
+        hashes: &[AddressHash],
+    ) -> RedisResult<Option<AddressHash>> {
+        for hash in hashes {
+            let field = address_field(tenant, hash);
+            for name in ["ad", "ga", "st"] {
+                let key = self.names.of(shard_of_address(hash), name);
+                let asked = words(&[b"HEXISTS", key.as_bytes(), &field]);
+                if int(&self.link.ask(&asked).await?)? > 0 {
+                    return Ok(Some(*hash));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Writes the address under its new hash, then where its id leads, then removes the old one: whoever is
+    /// interrupted can begin again.
+    async fn rehash(
+        &self,
+        tenant: &TenantId,
+        id: AddressId,
+        hash: AddressHash,
+    ) -> RedisResult<bool> {
+        let Some(found) = self.find_address(tenant, id).await? else { return Ok(false) };
+        let of_other = |known: &StoredAddress| known.id != id;
+        if found.hash == hash
+            || self.stored_address(tenant, hash).await?.is_some_and(|a| of_other(&a))
+        {
+            return Ok(false);
+        }
+        let (old, _) = self.change_address(tenant, found.hash, None, |_| ()).await?;
+        let Some(address) = old.address.filter(|address| address.id == id) else {
+            return Ok(false);
+        };
+        let marks = old.marks;
+        let write = |known: &mut KnownAddress| {
+            known.marks = marks.clone();
+            known.address = Some(StoredAddress { hash, ..address.clone() });
+        };
+        self.change_address(tenant, hash, None, write).await?;
+        let (key, field) = (self.names.of(shard_of(id.0), "al"), address_field(tenant, &hash));
+        let set: [&[u8]; 4] = [b"HSET", key.as_bytes(), &id.0.to_be_bytes(), &field];
+        self.link.ask(&words(&set)).await?;
+        let forget = |known: &mut KnownAddress| {
+            *known = KnownAddress { is_moved: true, ..Default::default() }
+        };
+        self.change_address(tenant, found.hash, None, forget).await?;
+        Ok(true)
     }
 
     /// Members of a sorted list in each shard, merged, after one of them.
@@ -306,8 +368,30 @@ impl Registry for RedisStore {
         Ok(self.shared.find_address(tenant, id).await?.map(|stored| stored.address()))
     }
 
-    async fn delete_address(&self, tenant: &TenantId, id: AddressId) -> StoreResult<bool> {
-        Ok(self.shared.delete(tenant, id).await?)
+    async fn delete_address(
+        &self,
+        tenant: &TenantId,
+        id: AddressId,
+        cancels: bool,
+    ) -> StoreResult<bool> {
+        Ok(self.shared.delete(tenant, id, cancels).await?)
+    }
+
+    async fn known_hash(
+        &self,
+        tenant: &TenantId,
+        hashes: &[AddressHash],
+    ) -> StoreResult<Option<AddressHash>> {
+        Ok(self.shared.known_hash(tenant, hashes).await?)
+    }
+
+    async fn rehash_address(
+        &self,
+        tenant: &TenantId,
+        id: AddressId,
+        hash: AddressHash,
+    ) -> StoreResult<bool> {
+        Ok(self.shared.rehash(tenant, id, hash).await?)
     }
 
     async fn addresses(

@@ -13,6 +13,7 @@ use postrider_core::{
 use serde::de::DeserializeOwned;
 
 use super::failure::{RedisFailure, RedisResult};
+use crate::progress::AddressEnd;
 use crate::progress::{DeliveryMark, LOG_MAX, StoredProgress, is_held};
 use crate::sharded::{LeasedRow, in_shard, shard_of_new};
 
@@ -325,7 +326,7 @@ impl RedisRow {
     pub(super) fn leased(
         self,
         message: Arc<Message>,
-        gone: bool,
+        end: Option<AddressEnd>,
         strikes: Vec<Strike>,
     ) -> RedisResult<LeasedRow> {
         let target = self.payload.target.as_deref().and_then(Target::from_stored);
@@ -349,7 +350,7 @@ impl RedisRow {
             alternatives,
             log: Some(self.log).filter(|log| !log.is_empty()),
             bytes: self.fixed.bytes,
-            gone,
+            end,
             strikes,
         })
     }

@@ -28,6 +28,7 @@ macro_rules! scripts {
 
 scripts! {
     PUT "put.lua"
+    RELEASE "release.lua"
     MESSAGE "message.lua"
     NEEDS "needs.lua"
     RESERVE "reserve.lua"

@@ -9,7 +9,7 @@ use super::RedisStore;
 use super::failure::{RedisFailure, RedisResult};
 use super::keys::StoredDedupKey;
 use super::link::words;
-use super::marks::{field_parts, strikes};
+use super::marks::{address_end, field_parts, strikes};
 use super::names::RowPlace;
 use super::pack::{byte_list, pairs, text_int};
 use super::registry::StoredAddress;
@@ -111,9 +111,10 @@ impl RedisShared {
                 }
             }
             RecordKind::GoneMark => {
-                for (field, _) in all("ga").await? {
+                for (field, value) in all("ga").await? {
                     let (tenant, hash) = field_parts(&field)?;
-                    records.push(StoreRecord::GoneMark { tenant, hash });
+                    let deleted_before = address_end(&value)?.deleted_before();
+                    records.push(StoreRecord::GoneMark { tenant, hash, deleted_before });
                 }
             }
             RecordKind::Strike => {

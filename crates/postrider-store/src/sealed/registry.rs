@@ -40,8 +40,30 @@ impl Registry for SealedStore {
         }
     }
 
-    async fn delete_address(&self, tenant: &TenantId, id: AddressId) -> StoreResult<bool> {
-        self.inner.delete_address(tenant, id).await
+    async fn delete_address(
+        &self,
+        tenant: &TenantId,
+        id: AddressId,
+        cancels: bool,
+    ) -> StoreResult<bool> {
+        self.inner.delete_address(tenant, id, cancels).await
+    }
+
+    async fn known_hash(
+        &self,
+        tenant: &TenantId,
+        hashes: &[AddressHash],
+    ) -> StoreResult<Option<AddressHash>> {
+        self.inner.known_hash(tenant, hashes).await
+    }
+
+    async fn rehash_address(
+        &self,
+        tenant: &TenantId,
+        id: AddressId,
+        hash: AddressHash,
+    ) -> StoreResult<bool> {
+        self.inner.rehash_address(tenant, id, hash).await
     }
 
     async fn addresses(

@@ -26,6 +26,7 @@ use postrider_core::{
     AddressHash, Clock, Decision, DeliveryId, LaneKey, Message, Strike, Target, Timestamp,
 };
 
+use crate::progress::AddressEnd;
 use crate::progress::{DeliveryMark, StoredProgress};
 
 pub(crate) use consumer::ShardConsumer;
@@ -203,7 +204,7 @@ pub(crate) struct LeasedRow {
     pub(crate) log: Option<String>,
     /// Of its address, and of its body if it has its own.
     pub(crate) bytes: i64,
-    pub(crate) gone: bool,
+    pub(crate) end: Option<AddressEnd>,
     pub(crate) strikes: Vec<Strike>,
 }
 
@@ -222,7 +223,7 @@ impl LeasedRow {
             last_delay: self.progress.last_delay,
             expires_at: Timestamp(self.expires),
             retry: self.retry.clone(),
-            halt: self.mark.halt(self.gone),
+            halt: self.mark.halt(self.end, self.message.id),
             crashes: self.mark.crashes,
             started: self.mark.started,
             alternatives: self.alternatives.clone(),

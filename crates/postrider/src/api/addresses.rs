@@ -28,7 +28,7 @@ pub(crate) async fn create(
     RawJson(body): RawJson,
 ) -> ApiResult<Response> {
     app.signing.ensure(&access.tenant).await?;
-    let mut new = app.intake.check_address(&access.tenant, &body)?;
+    let mut new = app.intake.check_address(&access.tenant, &body).await?;
     // A push service accepts only the key with which the subscription was made.
     let active = || app.signing.active_vapid(&access.tenant);
     if let Some(target) = WebpushTarget::with_vapid_key(&new.target, active) {
@@ -39,7 +39,9 @@ pub(crate) async fn create(
     match room {
         // Whether the address was known, only the store can tell.
         Err(excess) if is_new => {
-            app.store.delete_address(&access.tenant, address.id).await?;
+            app.store.delete_address(&access.tenant, address.id, false).await?;
+            // Whoever tries again at once has to wait.
+            tokio::time::sleep(postrider_dispatch::QUOTA_PAUSE).await;
             return Err(excess.into());
         }
         Ok(()) if is_new => app.quotas.note_addresses(&access.tenant, 1),
@@ -82,7 +84,7 @@ pub(crate) async fn show(
     Ok(Json(AddressBody { strikes, ..address.into() }))
 }
 
-/// Delete an address.
+/// Delete an address. What is queued for its endpoint is cancelled when it would be sent.
 #[utoipa::path(delete, path = "/v1/addresses/{id}", tag = "addresses", params(("id" = String, Path)),
     responses((status = 204), (status = 404, body = Problem)))]
 pub(crate) async fn delete(
@@ -91,7 +93,7 @@ pub(crate) async fn delete(
     Path(text): Path<String>,
 ) -> ApiResult<StatusCode> {
     let id: AddressId = parameters::id("id", &text)?;
-    if !app.store.delete_address(&access.tenant, id).await? {
+    if !app.store.delete_address(&access.tenant, id, true).await? {
         return Err(Problem::not_found("address", id));
     }
     app.quotas.note_addresses(&access.tenant, -1);

@@ -7,6 +7,7 @@ use axum::http::Method;
 use postrider_core::ports::store::{AuditFilter, AuditRecord, StoreError};
 
 use super::auth::KeyAccess;
+use super::cursor;
 use super::extract::CallRules;
 use super::parameters::time;
 use super::prelude::*;
@@ -17,6 +18,8 @@ use crate::keys::Caller;
 
 /// Entries that one call looks at. A filter that finds less among them leads to the next page.
 const LOOKED_AT: usize = 1_000;
+/// What the cursor of this list begins with.
+const AUDIT_CURSOR: &str = "audit ";
 /// Actions that reveal something. What they reveal is not handed out without an entry.
 const REVEALING: [&str; 2] = ["message.content", "webhook_secrets.read"];
 /// Calls of the daily work, of which refused ones are no entries.
@@ -140,11 +143,7 @@ pub(crate) async fn list(
 ) -> ApiResult<Json<AuditPage>> {
     let limit = limit(query.limit)?;
     let (since, until) = (time("since", query.since)?, time("until", query.until)?);
-    let cursor = query.cursor.map(|text| {
-        text.parse::<u64>()
-            .map_err(|_| Problem::field("cursor", quoted(&text), "the `next` of a page"))
-    });
-    let cursor = cursor.transpose()?;
+    let cursor = cursor::decode(query.cursor.as_deref(), audit_number)?;
     let filter = AuditFilter {
         tenant: access.tenant.clone(),
         after: cursor.filter(|_| query.oldest_first).unwrap_or(0),
@@ -171,8 +170,14 @@ pub(crate) async fn list(
         }
     }
     let has_more = looked_at < found || found == LOOKED_AT;
-    let next = last.filter(|_| has_more).map(|number| number.to_string());
+    let next =
+        last.filter(|_| has_more).map(|number| cursor::encode(&format!("{AUDIT_CURSOR}{number}")));
     Ok(Json(AuditPage { items, next }))
+}
+
+/// The number of the entry that a cursor stands for. The cursor of another list is refused.
+fn audit_number(place: &str) -> Option<u64> {
+    place.strip_prefix(AUDIT_CURSOR)?.parse().ok()
 }
 
 fn read(record: &AuditRecord) -> Result<(ChainedEntry, AuditEntry), StoreError> {

@@ -19,6 +19,11 @@ pub(crate) fn encode(place: &impl Display) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
+/// The text that a cursor stands for; `None` if it is no cursor. For the fuzzer.
+pub fn read_cursor(text: &str) -> Option<String> {
+    decode(Some(text), |place| Some(place.to_owned())).ok().flatten()
+}
+
 /// The place that a cursor stands for.
 pub(crate) fn decode<T>(
     cursor: Option<&str>,

@@ -7,6 +7,7 @@ use postrider_store::sealed::{DataKeys, SealingStatus};
 
 use super::auth::parse_tenant;
 use super::prelude::*;
+use crate::keys::RotationLimits;
 
 /// Whether and how the store is encrypted.
 #[derive(Debug, Serialize, ToSchema)]
@@ -19,15 +20,28 @@ pub(crate) struct EncryptionBody {
     pub data_keys: BTreeMap<String, u64>,
     /// Data keys that were destroyed and not replaced.
     pub destroyed: u64,
+    /// Keys for the hashes of endpoints: the one in use, and older ones for what was hashed with them.
+    pub hash_keys: usize,
 }
 
-impl From<SealingStatus> for EncryptionBody {
-    fn from(status: SealingStatus) -> Self {
-        Self {
-            enabled: true,
-            master_key: Some(status.master),
-            data_keys: status.data_keys,
-            destroyed: status.destroyed,
+impl EncryptionBody {
+    fn new(status: Option<SealingStatus>, app: &SharedState) -> Self {
+        let hash_keys = app.signing.hash_keys().len();
+        match status {
+            Some(status) => Self {
+                enabled: true,
+                master_key: Some(status.master),
+                data_keys: status.data_keys,
+                destroyed: status.destroyed,
+                hash_keys,
+            },
+            None => Self {
+                enabled: false,
+                master_key: None,
+                data_keys: BTreeMap::new(),
+                destroyed: 0,
+                hash_keys,
+            },
         }
     }
 }
@@ -61,15 +75,15 @@ pub(crate) async fn show(
     State(app): State<SharedState>,
     _: ServerReadAccess,
 ) -> ApiResult<Json<EncryptionBody>> {
-    Ok(Json(match &app.data_keys {
-        Some(keys) => keys.status().await?.into(),
-        None => EncryptionBody {
-            enabled: false,
-            master_key: None,
-            data_keys: BTreeMap::new(),
-            destroyed: 0,
-        },
-    }))
+    show_status(&app).await
+}
+
+async fn show_status(app: &SharedState) -> ApiResult<Json<EncryptionBody>> {
+    let status = match &app.data_keys {
+        Some(keys) => Some(keys.status().await?),
+        None => None,
+    };
+    Ok(Json(EncryptionBody::new(status, app)))
 }
 
 /// Read the configuration and the master keys again, and wrap every data key by `encryption.key`. Nothing stops
@@ -91,7 +105,24 @@ pub(crate) async fn rotate(
     keys.use_masters(masters).await.map_err(|error| refused(error.to_string()))?;
     let rewrapped = keys.rewrap().await?;
     audit(&access.caller, "encryption.rotate", &"master key", rewrapped);
-    Ok(Json(RewrapBody { rewrapped, encryption: keys.status().await?.into() }))
+    let encryption = EncryptionBody::new(Some(keys.status().await?), &app);
+    Ok(Json(RewrapBody { rewrapped, encryption }))
+}
+
+/// Make a new key for the hashes of endpoints. Registered addresses get new hashes in the background and keep their
+/// ids; older keys are kept for dead letters and marks. Sessions of the status page end.
+#[utoipa::path(post, path = "/v1/encryption/hash-key/rotate", tag = "administration",
+    responses((status = 200, body = EncryptionBody), (status = "4XX", body = Problem)))]
+pub(crate) async fn rotate_hash_key(
+    State(app): State<SharedState>,
+    access: AdminAccess,
+) -> ApiResult<Json<EncryptionBody>> {
+    let per_minute = app.config().limits.rotations_per_minute;
+    app.signing.rotate_hash_key(&RotationLimits { keys_max: 0, per_minute }).await?;
+    app.use_hash_keys();
+    tokio::spawn(crate::rehash::rehash_addresses(app.clone()));
+    audit(&access.caller, "encryption.rotate_hash_key", &"hash key", 1);
+    show_status(&app).await
 }
 
 /// Destroy the data key of a tenant: its bodies, addresses, recipients and signing keys cannot be read any more, and

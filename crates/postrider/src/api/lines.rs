@@ -37,11 +37,14 @@ pub(crate) fn refused(out: &mut Vec<u8>, index: u64, problem: &Problem) {
 }
 
 fn fields(out: &mut Vec<u8>, answer: &IntakeAnswer) {
-    let IntakeAnswer { message, deliveries, duplicate } = answer;
+    let IntakeAnswer { message, deliveries, duplicate, repeated } = answer;
     let _ = write!(out, "\"id\":\"{message}\",\"deliveries\":[");
     for (i, delivery) in deliveries.iter().enumerate() {
         let comma = if i == 0 { "" } else { "," };
         let _ = write!(out, "{comma}{{\"id\":\"{delivery}\",\"state\":\"queued\"}}");
     }
     let _ = write!(out, "],\"duplicate\":{duplicate}");
+    if *repeated > 0 {
+        let _ = write!(out, ",\"repeated\":{repeated}");
+    }
 }

@@ -19,6 +19,8 @@ pub(crate) struct AcceptResponse {
     pub deliveries: Vec<DeliveryRef>,
     /// True if the idempotency key was used before: this repeats the first answer.
     pub duplicate: bool,
+    /// Of a list, how many addresses its campaign had reached before: they are left out.
+    pub repeated: Option<usize>,
 }
 
 /// Accept one message. 202 means that it is on disk and survives a crash.

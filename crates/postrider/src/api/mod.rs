@@ -11,6 +11,7 @@ mod batch;
 mod caller_address;
 mod channel_schema;
 mod cursor;
+pub use cursor::read_cursor;
 mod dead_letters;
 mod deliveries;
 mod encryption;
@@ -155,6 +156,12 @@ impl ApiState {
     /// From now on `/readyz` answers 503, and event streams end.
     pub fn begin_drain(&self) {
         self.draining.send_replace(true);
+    }
+
+    /// Uses the present keys for the hashes of endpoints. Sessions are signed with the newest one, too.
+    pub(crate) fn use_hash_keys(&self) {
+        self.intake.use_hash_keys(&self.signing.hash_keys());
+        self.keys.sign_sessions_with(&self.signing.hash_key());
     }
 
     /// From now on the server is ready only while the dispatcher works.

@@ -83,6 +83,7 @@ api! {
     "/v1/audit" => get(audit::list);
     "/v1/encryption" => get(encryption::show);
     "/v1/encryption/rotate" => post(encryption::rotate);
+    "/v1/encryption/hash-key/rotate" => post(encryption::rotate_hash_key);
     "/v1/encryption/tenants/{name}/destroy" => post(encryption::destroy);
     "/v1/stats" => get(overview::stats);
     "/v1/stats/history" => get(history::history);

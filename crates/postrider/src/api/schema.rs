@@ -35,9 +35,11 @@ pub(crate) struct MessageRequest {
     /// order Postrider itself sends follows the class alone.
     pub priority: Option<String>,
     pub tags: Option<Vec<String>>,
-    /// Without an idempotency key, the same campaign to the same recipients is a duplicate. A list of recipients counts
-    /// as one.
+    /// Without an idempotency key, a campaign reaches each address of a recipient once within the window of
+    /// idempotency keys. Of a list, those whom it reached before are left out.
     pub campaign: Option<String>,
+    /// Which run of the campaign this is: another run reaches everybody again.
+    pub campaign_run: Option<String>,
     /// `content`: the same content to the same address within the window is a duplicate.
     pub dedupe: Option<String>,
     /// A retry policy for this message alone.

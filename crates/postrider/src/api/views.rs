@@ -55,6 +55,8 @@ pub(crate) struct MessageBody {
     pub idempotency_key: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub campaign: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub campaign_run: Option<String>,
     pub tags: Vec<String>,
     pub compliance: Vec<String>,
     /// The number of deliveries in each state.
@@ -79,6 +81,7 @@ impl From<MessageView> for MessageBody {
             collapse_key: text(view.envelope.collapse_key),
             idempotency_key: text(view.envelope.idempotency_key),
             campaign: text(view.envelope.campaign),
+            campaign_run: text(view.envelope.campaign_run),
             tags: texts(view.envelope.tags),
             compliance: texts(view.envelope.compliance),
             states: view.states.into_iter().map(|(state, n)| (state.name(), n)).collect(),

@@ -12,6 +12,8 @@ pub(super) enum EncryptionCommand {
     Status,
     /// Read the master keys again, and wrap all data keys by the first one. Nothing stops meanwhile.
     Rotate,
+    /// Make a new key for the hashes of endpoints. Registered addresses keep their ids.
+    RotateHashKey,
     /// Destroy the data key of a tenant. Nothing brings its data back.
     Destroy {
         tenant: String,
@@ -33,6 +35,12 @@ pub(super) async fn run(command: EncryptionCommand, session: ServerSession) -> C
                 )
             };
             session.post("/v1/encryption/rotate", &Value::Null, text).await
+        }
+        EncryptionCommand::RotateHashKey => {
+            let text = |body: &Value| {
+                format!("endpoints are hashed with a new key; {} keys are known", body["hash_keys"])
+            };
+            session.post("/v1/encryption/hash-key/rotate", &Value::Null, text).await
         }
         EncryptionCommand::Destroy { tenant, confirm } => {
             let path = format!("/v1/encryption/tenants/{}/destroy", path_segment(&tenant)?);

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ConfigError;
 use super::reference::list;
+use super::sections::NetworkSection;
 
 /// One account; a table by name, `[accounts.NAME]`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -72,6 +73,28 @@ impl AccountSection {
         (guide.check)(&self.settings).map_err(|error| wrong(name, &error.to_string()))
     }
 
+    /// SMTP and SMPP do not go through a proxy: an operator who has one must say that this is meant.
+    pub(super) fn check_way_out(
+        &self,
+        name: &str,
+        network: &NetworkSection,
+    ) -> Result<(), ConfigError> {
+        let provider = self.settings.get("provider").and_then(|value| value.as_str());
+        let protocol = match (self.channel.name(), provider) {
+            ("email", None | Some("smtp")) => "SMTP",
+            ("sms", Some("smpp")) => "SMPP",
+            _ => return Ok(()),
+        };
+        if network.proxy.is_none() || network.relays_without_proxy {
+            return Ok(());
+        }
+        let message = format!(
+            "{protocol} does not go through network.proxy: set network.relays_without_proxy = true to reach it \
+             without the proxy, or remove one of them"
+        );
+        Err(wrong(name, &message))
+    }
+
     fn guide(&self) -> Option<AccountGuide> {
         registry::definition(self.channel)?.facts().accounts
     }
@@ -108,6 +131,23 @@ fn wrong(name: &str, message: &str) -> ConfigError {
 mod tests {
     use super::*;
     use crate::config::{Config, Environment};
+
+    #[test]
+    fn a_relay_beside_a_proxy_needs_a_word() {
+        let parse = |more: &str, account: &str| {
+            let text = format!("[network]\nproxy = \"socks5://127.0.0.1:1080\"\n{more}\n{account}");
+            Config::parse(&text, "test", &Environment::empty())
+        };
+        let relay = "[accounts.mail]\nchannel = \"email\"\ntenant = \"*\"\nfrom = \"a@b.example\"\nhost = \"relay.example\"";
+        let error = parse("", relay).unwrap_err().to_string();
+        assert!(
+            error.contains("accounts.mail") && error.contains("relays_without_proxy"),
+            "{error}"
+        );
+        parse("relays_without_proxy = true", relay).unwrap();
+        let api = "[accounts.mail]\nchannel = \"email\"\ntenant = \"*\"\nfrom = \"a@b.example\"\nprovider = \"sendgrid\"\ncredential = \"env:KEY\"";
+        parse("", api).unwrap();
+    }
     use postrider_channels::fcm::FcmAccount;
 
     fn parse(text: &str) -> Result<Config, ConfigError> {

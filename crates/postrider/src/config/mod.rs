@@ -206,6 +206,7 @@ impl Config {
         regions::check(self)?;
         for (name, account) in &self.accounts {
             account.validate(name)?;
+            account.check_way_out(name, &self.network)?;
         }
         for (name, source) in &self.templates {
             let schema = postrider_channels::registry::content_schema();

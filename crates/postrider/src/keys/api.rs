@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 use postrider_core::ports::store::{DocumentChanges, DocumentVersion, PutResult, Store};
@@ -40,7 +40,7 @@ pub struct ApiKeys {
     /// What the configured admin key is doing.
     admin_gate: Arc<CallGate>,
     /// Set before the first call.
-    sessions: OnceLock<SessionSigner>,
+    sessions: RwLock<Option<SessionSigner>>,
     cache: RwLock<Arc<ApiKeyCache>>,
     /// Told when a key changes.
     changed: watch::Sender<()>,
@@ -108,7 +108,7 @@ impl ApiKeys {
             clock,
             configured_admin: configured_admin.map(text::hash),
             admin_gate: Arc::default(),
-            sessions: OnceLock::new(),
+            sessions: RwLock::default(),
             cache: RwLock::default(),
             changed: watch::Sender::new(()),
             changing: tokio::sync::Mutex::default(),
@@ -281,7 +281,7 @@ impl ApiKeys {
             return Ok(self.configured_caller());
         }
         let cache = self.cached();
-        let session = self.sessions.get().and_then(|sessions| sessions.read(bearer));
+        let session = self.signer().as_ref().and_then(|sessions| sessions.read(bearer));
         let id = match session {
             Some((_, until)) if until <= self.clock.now() => {
                 return Err(KeyRejection::Expired(until));
@@ -319,12 +319,17 @@ impl ApiKeys {
 
     /// Sessions are signed with this secret, the same on all nodes.
     pub(crate) fn sign_sessions_with(&self, secret: &[u8]) {
-        let _ = self.sessions.set(SessionSigner::new(secret));
+        let signer = SessionSigner::new(secret);
+        *self.sessions.write().unwrap_or_else(PoisonError::into_inner) = Some(signer);
+    }
+
+    fn signer(&self) -> RwLockReadGuard<'_, Option<SessionSigner>> {
+        self.sessions.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A session that stands for a key until then; `None` before the secret is known.
     pub(crate) fn session(&self, key: Option<KeyId>, until: Timestamp) -> Option<String> {
-        Some(self.sessions.get()?.session(key, until))
+        Some(self.signer().as_ref()?.session(key, until))
     }
 
     /// An admin key for all tenants that works; `None` stands for the configured one.

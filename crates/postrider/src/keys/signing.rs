@@ -17,6 +17,9 @@ use crate::documents::OwnWrites;
 /// The window of [`RotationLimits::per_minute`].
 const MINUTE: Duration = Duration::from_secs(60);
 
+/// A replaced key for the hashes of endpoints is kept so long: no dead letter, strike or scheduled message is older.
+const HASH_KEYS_KEPT: Duration = Duration::from_secs(400 * 86_400);
+
 /// How often keys may be rotated, and how many there may be; 0 for any number.
 #[derive(Debug, Clone, Copy)]
 pub struct RotationLimits {
@@ -38,7 +41,8 @@ pub struct SigningKeyInfo {
 #[derive(Default)]
 struct SigningKeyCache {
     tenants: HashMap<TenantId, Arc<TenantKeys>>,
-    hash: Vec<u8>,
+    /// The newest first.
+    hash: Vec<SigningKey>,
 }
 
 /// Newest first: the first of each is the active one.
@@ -91,9 +95,29 @@ impl SigningKeys {
         Ok(keys)
     }
 
-    /// The key with which endpoints are hashed.
+    /// The keys with which endpoints are hashed: the one for new endpoints first.
+    pub fn hash_keys(&self) -> Vec<Vec<u8>> {
+        self.cached().hash.iter().map(|key| key.secret.clone()).collect()
+    }
+
+    /// The newest key with which endpoints are hashed.
     pub fn hash_key(&self) -> Vec<u8> {
-        self.cached().hash.clone()
+        self.hash_keys().into_iter().next().unwrap_or_default()
+    }
+
+    /// Makes a new key for the hashes of endpoints. Those before are kept for what is known already, for as long as
+    /// anything may refer to a hash of theirs.
+    pub async fn rotate_hash_key(&self, limits: &RotationLimits) -> Result<(), KeyError> {
+        let mut own = self.creating.lock().await;
+        let since = self.clock.now() - MINUTE;
+        let known: Vec<_> = self.cached().hash.iter().map(|key| key.created_at).collect();
+        if let Some(first) = known.iter().filter(|at| **at > since).min()
+            && known.len() as u64 > limits.per_minute
+        {
+            return Err(KeyError::TooOften { wait: first.since(since) });
+        }
+        let secret = text::random::<32>()?.to_vec();
+        self.add(&mut own, &TenantId::new(""), SigningKind::Hash, secret, |_| true).await
     }
 
     /// Creates a tenant's keys if it has none. Cheap if it has them: reads only the cache.
@@ -258,7 +282,11 @@ impl SigningKeys {
         while is_needed(&keys) {
             let now = self.clock.now();
             // A secret that signs no more is of no use. Subscriptions keep their VAPID key.
-            keys.retain(|key| kind != SigningKind::Webhook || self.still_signs(key));
+            keys.retain(|key| match kind {
+                SigningKind::Vapid => true,
+                SigningKind::Webhook => self.still_signs(key),
+                SigningKind::Hash => key.retired_at.is_none_or(|at| now < at + HASH_KEYS_KEPT),
+            });
             for key in keys.iter_mut().filter(|key: &&mut SigningKey| key.is_active()) {
                 key.retired_at = Some(now);
             }
@@ -298,9 +326,9 @@ impl SigningKeys {
         let known = self.tenant_keys(tenant).unwrap_or_default();
         let parsed = (*known).clone().with(kind, &keys)?;
         let mut cache = self.cache.write().unwrap_or_else(PoisonError::into_inner);
-        match (kind, keys.into_iter().next()) {
-            (SigningKind::Hash, Some(first)) => cache.hash = first.secret,
-            (SigningKind::Hash, None) => {}
+        match kind {
+            SigningKind::Hash if keys.is_empty() => {}
+            SigningKind::Hash => cache.hash = keys,
             _ => drop(cache.tenants.insert(tenant.clone(), Arc::new(parsed))),
         }
         Ok(())

@@ -64,7 +64,11 @@ impl DocumentFollower {
 
 async fn apply(app: &SharedState, changes: &DocumentChanges) {
     app.keys.follow(changes).await;
-    for tenant in app.signing.follow(changes).await {
+    let renewed = app.signing.follow(changes).await;
+    if renewed.iter().any(|tenant| tenant.as_str().is_empty()) {
+        app.use_hash_keys();
+    }
+    for tenant in renewed {
         app.lanes.credential_renewed(&tenant);
     }
     app.operator.follow(changes).await;

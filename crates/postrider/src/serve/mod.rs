@@ -31,6 +31,7 @@ use crate::keys::{ApiKeys, SigningKeys, session};
 use crate::live::{self, ConfigReader, ConfigSources, LiveConfig, OperatorActions, TemplateStore};
 use crate::problems;
 use crate::quotas;
+use crate::rehash;
 use crate::rollups::{self, CountingObserver, RollupCounter};
 use crate::telemetry::Metrics;
 use follow::DocumentFollower;
@@ -135,7 +136,7 @@ async fn start_all(
         store.clone(),
         built.iter().map(|built| built.intake.clone()).collect(),
         policies,
-        &signing.hash_key(),
+        &signing.hash_keys(),
     )
     .with_templates(templates.templates());
     lanes.use_channels(built.iter().map(|built| built.channel.clone()));
@@ -213,6 +214,7 @@ async fn start_all(
         tokio::spawn(rollups::write_every_second(app.clone())),
         tokio::spawn(rollups::keep_hours(app.clone(), consumer.clone(), is_shared)),
         tokio::spawn(problems::watch(app.clone(), consumer.clone(), is_shared)),
+        tokio::spawn(rehash::rehash_if_needed(app.clone())),
         tokio::spawn(prune(app.clone(), consumer, is_shared)),
         tokio::spawn(watch.run()),
         tokio::spawn(DocumentFollower::new(app.clone(), followed).run()),

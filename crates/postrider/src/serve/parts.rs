@@ -214,6 +214,7 @@ pub(super) fn seed() -> anyhow::Result<u64> {
 /// The built-in table of answers with the operator's rows on top.
 pub(crate) fn answers(config: &Config) -> AnswerTable {
     postrider_channels::answers::with_user_rows(config.classify.clone())
+        .waiting_at_most(config.dispatch.retry_after_max())
 }
 
 /// The part of the configuration that can change while the server runs.
@@ -255,6 +256,8 @@ fn limits(config: &Config) -> DispatchLimits {
             crashes_max: config.dispatch.crashes_max,
         },
         dedup_window: Duration::from_secs(config.dispatch.dedup_window_s),
+        now_or_never: Duration::from_secs(config.dispatch.now_or_never_s),
+        retry_after_max: config.dispatch.retry_after_max(),
     }
 }
 

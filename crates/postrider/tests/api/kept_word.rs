@@ -80,3 +80,101 @@ async fn the_same_content_to_several_addresses_is_a_repeat() {
     assert_eq!((&second["id"], &second["duplicate"]), (&first["id"], &json!(true)));
     assert_eq!(send("b").await["duplicate"], false);
 }
+
+#[tokio::test]
+async fn deleting_an_address_cancels_what_is_queued_for_it() {
+    let server = ServerFixture::with_local_targets().await;
+    let admin = server.admin();
+    let receiver = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/hook", receiver.local_addr().unwrap());
+    let address = json!({"channel": "webhook", "url": url, "recipient": "zoe-91"});
+    let known = admin.post("/v1/addresses", &address).await.unwrap();
+    let soon = (jiff::Timestamp::now() + jiff::SignedDuration::from_millis(1_500)).to_string();
+    let message =
+        json!({"to": {"recipient": "zoe-91"}, "content": {"title": "x"}, "send_at": soon});
+    let sent = admin.post("/v1/messages", &message).await.unwrap();
+    let id = known["id"].as_str().unwrap();
+    reply(&admin, http::Method::DELETE, &format!("/v1/addresses/{id}"), String::new()).await;
+    let path = format!("/v1/deliveries/{}", sent["deliveries"][0]["id"].as_str().unwrap());
+    eventually(&admin, &path, |delivery| delivery["state"] == "cancelled").await;
+    let called = tokio::time::timeout(std::time::Duration::from_millis(1), receiver.accept()).await;
+    assert!(called.is_err(), "nobody was called");
+}
+
+#[tokio::test]
+async fn a_campaign_reaches_everybody_once_whatever_the_lists() {
+    let server = ServerFixture::start().await;
+    let admin = server.admin();
+    for (who, urls) in [("ann", 1), ("ben", 2), ("eve", 1)] {
+        for n in 0..urls {
+            let url = format!("https://example.com/{who}/{n}");
+            let address = json!({"channel": "webhook", "url": url, "recipient": who});
+            admin.post("/v1/addresses", &address).await.unwrap();
+        }
+    }
+    let send = async |to: Value, run: Option<&str>| {
+        let mut message = json!({"to": to, "content": {"title": "Sale"}, "campaign": "spring"});
+        if let Some(run) = run {
+            message["campaign_run"] = run.into();
+        }
+        reply(&admin, http::Method::POST, "/v1/messages", message.to_string()).await.body
+    };
+    let figures = |answer: &Value| {
+        let count = answer["deliveries"].as_array().unwrap().len();
+        (count, answer["duplicate"] == true, answer["repeated"].as_u64().unwrap_or(0))
+    };
+    let first = send(json!({"recipients": ["ann", "ben"]}), None).await;
+    assert_eq!(figures(&first), (3, false, 0), "{first}");
+    let second = send(json!({"recipients": ["ben", "eve"]}), None).await;
+    assert_eq!(figures(&second), (1, false, 2), "only eve is new: {second}");
+    let alone = send(json!({"recipient": "ann"}), None).await;
+    assert_eq!((&alone["id"], &alone["duplicate"]), (&first["id"], &json!(true)), "{alone}");
+    let all = send(json!({"recipients": ["eve", "ben", "ann"]}), None).await;
+    assert_eq!((all["duplicate"].as_bool(), all["repeated"].as_u64()), (Some(true), Some(4)));
+    let next_run = send(json!({"recipients": ["ann", "ben", "eve"]}), Some("2")).await;
+    assert_eq!(figures(&next_run), (4, false, 0), "{next_run}");
+    let lone_run = json!({"to": {"recipient": "ann"}, "content": {}, "campaign_run": "2"});
+    let refused = reply(&admin, http::Method::POST, "/v1/messages", lone_run.to_string()).await;
+    assert_eq!(
+        (refused.status, &refused.body["errors"][0]["field"]),
+        (422, &json!("campaign_run"))
+    );
+}
+
+#[tokio::test]
+async fn an_operator_may_set_the_window_of_ttl_0_and_the_longest_retry_after() {
+    let server = ServerFixture::with(
+        "[network]\nallow_private_targets = true\nallow_plain_http = true\n[dispatch]\n\
+         now_or_never_s = 3\nretry_after_address_s_max = 40\nretry_after_provider_s_max = 40\n",
+    )
+    .await;
+    let admin = server.admin();
+    let receiver = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/hook", receiver.local_addr().unwrap());
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = receiver.accept().await {
+            let _ = stream.read(&mut [0; 4096]).await;
+            let answer = "HTTP/1.1 429 Slow\r\nretry-after: 86400\r\ncontent-length: 0\r\n\r\n";
+            let _ = stream.write_all(answer.as_bytes()).await;
+        }
+    });
+    let time = |value: &Value| value.as_str().unwrap().parse::<jiff::Timestamp>().unwrap();
+    // Another address each: one that asked to wait is left alone.
+    let message = |ttl_s: u32| {
+        let url = format!("{url}/{ttl_s}");
+        json!({"to": {"address": {"channel": "webhook", "url": url}}, "content": {}, "ttl_s": ttl_s})
+    };
+    let sent = admin.post("/v1/messages", &message(0)).await.unwrap();
+    let path = format!("/v1/messages/{}", sent["id"].as_str().unwrap());
+    let shown = admin.get(&path).await.unwrap();
+    let window = time(&shown["expires_at"]).duration_since(time(&shown["created_at"]));
+    assert_eq!(window.as_secs(), 3, "{shown}");
+    let sent = admin.post("/v1/messages", &message(86_000)).await.unwrap();
+    let path = format!("/v1/deliveries/{}", sent["deliveries"][0]["id"].as_str().unwrap());
+    let waiting = eventually(&admin, &path, |delivery| delivery["log"][0]["next_at"].is_string());
+    let waiting = waiting.await;
+    let attempt = &waiting["log"][0];
+    let wait = time(&attempt["next_at"]).duration_since(time(&attempt["at"])).as_secs();
+    // A quarter more, so that not all come back at once.
+    assert!((40..=51).contains(&wait), "{waiting}");
+}

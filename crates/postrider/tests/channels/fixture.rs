@@ -33,6 +33,11 @@ impl ChannelsFixture {
         Self::build(Some(host), &known, true)
     }
 
+    /// The server logs everything that it can.
+    pub(crate) fn talkative() -> Self {
+        Self::build_logging(None, REACHABLE, true, "trace")
+    }
+
     /// The server may not reach this machine or a private network.
     pub(crate) fn strict() -> Self {
         Self::build(None, "", true)
@@ -44,6 +49,10 @@ impl ChannelsFixture {
     }
 
     fn build(host: Option<&str>, network: &str, trusting: bool) -> Self {
+        Self::build_logging(host, network, trusting, "info")
+    }
+
+    fn build_logging(host: Option<&str>, network: &str, trusting: bool, level: &str) -> Self {
         let (folder, runtime) = (tempfile::tempdir().unwrap(), Runtime::new().unwrap());
         let ca = folder.path().join("ca.pem");
         let (host, ca_out) = (host.map(str::to_owned), Some(ca.clone()));
@@ -54,6 +63,7 @@ impl ChannelsFixture {
             config += &format!("extra_ca_file = \"{}\"\n", ca.display());
         }
         config += &sandbox.server_config(folder.path()).unwrap();
+        config += &format!("\n[log]\nlevel = \"{level}\"\n");
         let binary = env!("CARGO_BIN_EXE_postrider");
         let mut processes = ProcessFixture::in_folder(binary, folder, &config).unwrap();
         processes.start().unwrap();
@@ -81,6 +91,11 @@ impl ChannelsFixture {
     pub(crate) fn try_api(&self, method: &str, path: &str, body: &Value) -> TestAnswer {
         let body = if body.is_null() { String::new() } else { body.to_string() };
         call(self.processes.server_at, method, path, &body).unwrap()
+    }
+
+    /// What the server has logged.
+    pub(crate) fn log(&self) -> String {
+        self.processes.server_log().unwrap()
     }
 
     /// A call to the sandbox itself.

@@ -4,4 +4,5 @@
 
 mod every_channel;
 mod fixture;
+mod hygiene;
 mod mistakes;

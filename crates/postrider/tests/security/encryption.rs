@@ -199,3 +199,43 @@ async fn a_destroyed_key_takes_the_data_of_its_tenant_and_no_others() {
     let audited = admin.get("/v1/audit?action=encryption.destroy").await.json();
     assert_eq!(audited["items"][0]["entry"]["tenant"], "acme");
 }
+
+#[tokio::test]
+async fn the_key_of_endpoint_hashes_rotates_and_addresses_stay_themselves() {
+    let (mut server, [first, _]) = fixture();
+    server.write_config(&config(&first, &[])).unwrap();
+    server.start().unwrap();
+    let admin = Attacker::admin(&server);
+    let address = json!({"channel": "webhook", "url": format!("https://hooks.example.com/{PATH}")});
+    let made = admin.post("/v1/addresses", &address).await.json();
+    let path = format!("/v1/addresses/{}", made["id"].as_str().unwrap());
+    let tenant = admin.scoped("admin", "acme").await;
+    let rotate = "/v1/encryption/hash-key/rotate";
+    assert_eq!(tenant.call("POST", rotate, "").await.status, 403, "only the operator rotates");
+    let rotated = admin.call("POST", rotate, "").await;
+    assert_eq!((rotated.status, &rotated.json()["hash_keys"]), (200, &json!(2)));
+    let begin = tokio::time::Instant::now();
+    let shown = loop {
+        let shown = admin.get(&path).await.json();
+        if shown["hash"] != made["hash"] {
+            break shown;
+        }
+        assert!(begin.elapsed() < crate::fixture::PATIENCE, "the hash stays: {shown}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    let again = admin.post("/v1/addresses", &address).await;
+    assert_eq!((again.status, &again.json()["id"]), (200, &made["id"]), "{}", again.body);
+    stop(&mut server);
+    server.start().unwrap();
+    let again = admin.post("/v1/addresses", &address).await.json();
+    assert_eq!(
+        (&again["id"], &again["hash"]),
+        (&made["id"], &shown["hash"]),
+        "after a restart, too"
+    );
+    let mut statuses = Vec::new();
+    for _ in 0..5 {
+        statuses.push(admin.call("POST", rotate, "").await.status);
+    }
+    assert_eq!(statuses.last(), Some(&429), "rotations are bounded: {statuses:?}");
+}

@@ -113,4 +113,18 @@ async fn cursors_mean_nothing_to_callers() {
         let answer = admin.get(&format!("/v1/deliveries?cursor={forged}")).await;
         assert_eq!(answer.status, 422, "{forged}: {}", answer.body);
     }
+    // The audit log: its entries are numbered over all tenants.
+    for n in 0..3 {
+        admin.scoped("send", &format!("tenant-{n}")).await;
+    }
+    let entries = admin.get("/v1/audit?limit=2").await.json();
+    let next = entries["next"].as_str().unwrap();
+    assert!(next.parse::<u64>().is_err(), "{next}");
+    let rest = admin.get(&format!("/v1/audit?limit=2&cursor={next}")).await.json();
+    assert_ne!(rest["items"][0], entries["items"][1], "{rest}");
+    let of_another_list = first["next"].as_str().unwrap();
+    for forged in ["1", "x", of_another_list] {
+        let answer = admin.get(&format!("/v1/audit?cursor={forged}")).await;
+        assert_eq!(answer.status, 422, "{forged}: {}", answer.body);
+    }
 }

@@ -1,6 +1,7 @@
 //! Attacks on the real binary, over real sockets. SECURITY.md lists which test performs which attack.
 #![expect(clippy::unwrap_used, reason = "what a test cannot go on without ends it")]
 
+mod attack;
 mod audit;
 mod credentials;
 mod egress;

@@ -17,7 +17,7 @@ fn read(text: &str) -> Result<Map<String, Value>, Vec<FieldError>> {
 }
 
 fn attempt(ttl_s: u32, class: Class) -> Attempt {
-    let expires_at = ttl::expires_at(NOW, None, ttl_s);
+    let expires_at = ttl::expires_at(NOW, None, ttl_s, ttl::DISPATCH_WINDOW);
     let message = Message {
         id: MessageId(7),
         tenant: TenantId::new("acme"),
@@ -37,6 +37,7 @@ fn attempt(ttl_s: u32, class: Class) -> Attempt {
         number: 1,
         now: NOW,
         expires_at,
+        is_one_shot: ttl_s == 0,
         address_since: None,
         resign: false,
         replays: 0,

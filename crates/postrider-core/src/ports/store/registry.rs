@@ -42,7 +42,28 @@ pub trait Registry: Send + Sync {
     /// and recipient, is active again and loses its strikes. The flag says whether it is new.
     async fn put_address(&self, new: NewAddress) -> StoreResult<(Address, bool)>;
     async fn address(&self, tenant: &TenantId, id: AddressId) -> StoreResult<Option<Address>>;
-    async fn delete_address(&self, tenant: &TenantId, id: AddressId) -> StoreResult<bool>;
+    /// With `cancels`, what was accepted before for its endpoint is not sent any more: it is halted when it is leased.
+    async fn delete_address(
+        &self,
+        tenant: &TenantId,
+        id: AddressId,
+        cancels: bool,
+    ) -> StoreResult<bool>;
+    /// The first of these hashes that has an address, a gone mark or strikes. For endpoints whose hash was made with
+    /// an older key.
+    async fn known_hash(
+        &self,
+        tenant: &TenantId,
+        hashes: &[AddressHash],
+    ) -> StoreResult<Option<AddressHash>>;
+    /// Gives an address another hash, with its marks and strikes. False if there is no such address, or another one has
+    /// that hash.
+    async fn rehash_address(
+        &self,
+        tenant: &TenantId,
+        id: AddressId,
+        hash: AddressHash,
+    ) -> StoreResult<bool>;
     /// By creation, oldest first.
     async fn addresses(
         &self,

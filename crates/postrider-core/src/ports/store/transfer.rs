@@ -72,6 +72,8 @@ pub enum StoreRecord {
     GoneMark {
         tenant: TenantId,
         hash: AddressHash,
+        /// The address was deleted: only messages whose order key is below this one are halted.
+        deleted_before: Option<u64>,
     },
     Strike {
         tenant: TenantId,

@@ -33,11 +33,16 @@ pub struct NewMessage {
     pub tenant: TenantId,
     pub class: Arc<str>,
     pub ttl_s: u32,
+    /// With TTL 0, how long it may wait for its one attempt.
+    pub now_or_never: Duration,
     /// Not sent before this time; the TTL counts from here.
     pub send_at: Option<Timestamp>,
     pub envelope: Envelope,
     pub content: Arc<str>,
     pub dedup: Option<DedupKey>,
+    /// Keys of the deliveries, one each in their order, or none at all. A delivery whose key is known is a repeat.
+    /// Such a message has no key of its own, and all keys have the same fingerprint.
+    pub member_keys: Vec<DedupKey>,
     /// At least one.
     pub deliveries: Vec<NewDelivery>,
 }
@@ -87,12 +92,20 @@ pub enum Admission {
     Conflict {
         message: MessageId,
     },
+    /// The deliveries at these places are repeats by their own keys; the first of them is one of `message`. Nothing
+    /// was accepted: without them, the message can be.
+    RepeatedMembers {
+        places: Vec<usize>,
+        message: MessageId,
+    },
 }
 
 /// Why a leased delivery is not to be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Halt {
     AddressGone,
+    /// Its address was deleted after it was accepted.
+    AddressDeleted,
     /// Its message was cancelled during an attempt whose result is not known.
     Cancelled,
     /// Its content or its address cannot be decrypted.

@@ -84,9 +84,10 @@ fn leave_alone(
     after: Duration,
     target: u64,
 ) -> (Scope, Option<LaneEvent>) {
+    let at_most = lane.lanes.policies.now().limits.retry_after_max;
     let (now, gates) = (lane.now, &mut *lane.gates);
     let own = gates.trouble(&lane.lane.tenant, now);
-    let (scope, after) = reach(scope, after, target, &mut own.spread, now);
+    let (scope, after) = reach(scope, after, target, &mut own.spread, at_most, now);
     let until = now + after;
     if scope == Scope::Target {
         // Where calls are too fast for the provider, it is not this address that complains.

@@ -7,6 +7,7 @@ use postrider_core::policy::backoff::RetryPolicy;
 use postrider_core::ports::store::{Alternative, LeasedDelivery};
 use postrider_core::{AddressHash, DeliveryId, Message, Strike, Target, Timestamp};
 
+use crate::progress::AddressEnd;
 use crate::progress::{DeliveryMark, StoredProgress};
 
 #[derive(Debug, Clone)]
@@ -33,7 +34,7 @@ pub(crate) struct StoredDelivery {
 /// What is known about the delivery's address.
 #[derive(Debug, Default)]
 pub(crate) struct AddressFlags {
-    pub(crate) gone: bool,
+    pub(crate) end: Option<AddressEnd>,
     pub(crate) strikes: Vec<Strike>,
 }
 
@@ -65,7 +66,7 @@ impl StoredDelivery {
             last_delay: self.progress.last_delay,
             expires_at: self.expires,
             retry: self.retry.clone(),
-            halt: mark.halt(flags.gone),
+            halt: mark.halt(flags.end, self.message.id),
             crashes: mark.crashes,
             started: mark.started,
             alternatives: self.alternatives.clone(),

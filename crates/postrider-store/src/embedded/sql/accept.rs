@@ -43,7 +43,8 @@ impl SharedRow for NewMessageRows {
     const IS_NEW_WORK: bool = true;
 
     fn rows(&self) -> usize {
-        1 + self.new.deliveries.len() + self.new.envelope.tags.len()
+        let keys = self.new.member_keys.len();
+        1 + self.new.deliveries.len() + self.new.envelope.tags.len() + keys
     }
 
     fn write(rows: &[Self], writer: &mut Writer) -> StoreResult<Vec<Admission>> {
@@ -78,6 +79,9 @@ impl Writer {
         {
             return self.repeated(seen, seen.fingerprint == dedup.fingerprint);
         }
+        if let Some(repeated) = self.repeated_members(&new.member_keys)? {
+            return Ok(repeated);
+        }
         let (message, tails) = self.make_ids(new.deliveries.len(), now);
         self.insert_message(rows, message, now)?;
         let tenant = self.tenant(&new.tenant)?;
@@ -86,7 +90,7 @@ impl Writer {
         for (index, tail) in tails.iter().enumerate() {
             self.insert_delivery(rows, &stored, index, *tail, now)?;
         }
-        if let Some(dedup) = &new.dedup {
+        for dedup in new.dedup.iter().chain(&new.member_keys) {
             DedupStore::note(&mut self.effects.dedup, dedup, &stored, now);
         }
         let count = self.effects.counts_of(tenant);
@@ -98,6 +102,20 @@ impl Writer {
         let first = order_key(message.0) + 1;
         let ids = (first..).zip(&tails).map(|(seq, tail)| DeliveryId(from_order_key(seq, *tail)));
         Ok(Admission::Accepted { message, deliveries: ids.collect() })
+    }
+
+    /// The deliveries whose keys came before, if there are any.
+    fn repeated_members(&self, keys: &[DedupKey]) -> StoreResult<Option<Admission>> {
+        let over_by = self.shared.earliest();
+        let (mut places, mut first) = (Vec::new(), None);
+        for (place, key) in keys.iter().enumerate() {
+            let seen = self.dedup.find(&self.conn, &self.effects.dedup, &key.key, over_by)?;
+            if let Some(seen) = seen {
+                places.push(place);
+                first = first.or(Some(seen.message));
+            }
+        }
+        Ok(first.map(|message| Admission::RepeatedMembers { places, message }))
     }
 
     /// The ids of a message's deliveries follow its own without a gap, so that no index is needed.
@@ -124,7 +142,7 @@ impl Writer {
             random_tail(id.0) as i64,
             new.tenant.as_str(),
             &*new.class,
-            expires_at(now, new.send_at, new.ttl_s).0,
+            expires_at(now, new.send_at, new.ttl_s, new.now_or_never).0,
             new.ttl_s,
             count,
             rows.envelope,

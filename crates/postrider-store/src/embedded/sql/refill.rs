@@ -15,6 +15,7 @@ use crate::embedded::index::UnreadLease;
 use crate::embedded::index::delivery::{AddressFlags, StoredDelivery};
 use crate::embedded::index::lanes::DueKey;
 use crate::embedded::shared::{REPAIR, StoreShared};
+use crate::progress::AddressEnd;
 
 /// Rows that are read ahead in one go.
 const AHEAD_ROWS: usize = 1_024;
@@ -157,7 +158,8 @@ pub(crate) fn read_deliveries(
         let tenant = &delivery.message.tenant;
         let struck = has_struck && shared.index().may_be_struck(tenant, delivery.hash);
         let strikes = if struck { strikes_of(conn, tenant, delivery.hash)? } else { Vec::new() };
-        let flags = AddressFlags { gone: has_gone && is_gone(conn, &delivery)?, strikes };
+        let end = if has_gone { address_end(conn, &delivery)? } else { None };
+        let flags = AddressFlags { end, strikes };
         Ok(Some((Arc::new(delivery), flags)))
     };
     wanted.iter().map(|unread| read(unread.seq)).collect()
@@ -236,8 +238,9 @@ impl ReadingAhead {
     }
 }
 
-fn is_gone(conn: &Connection, delivery: &StoredDelivery) -> StoreResult<bool> {
-    let select = "SELECT 1 FROM gone WHERE tenant = ?1 AND hash = ?2";
+fn address_end(conn: &Connection, delivery: &StoredDelivery) -> StoreResult<Option<AddressEnd>> {
+    let select = "SELECT deleted_before FROM gone WHERE tenant = ?1 AND hash = ?2";
     let row = params![delivery.message.tenant.as_str(), delivery.hash.0];
-    Ok(value::<i64>(conn, select, row)?.is_some())
+    let mark = value::<Option<i64>>(conn, select, row)?;
+    Ok(mark.map(|key| AddressEnd::of_mark(key.map(|key| key as u64))))
 }

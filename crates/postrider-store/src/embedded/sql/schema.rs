@@ -30,10 +30,17 @@ pub(crate) const STEPS: &[LayoutStep] = &[
     LayoutStep::tables(AUDIT),
     LayoutStep::tables(ENDED_ENTRIES),
     LayoutStep::tables(ROLLUPS),
+    LayoutStep::tables(DELETED_ADDRESSES),
 ];
 
 /// The layout that this version writes.
 pub(crate) const LAYOUT: u32 = STEPS.len() as u32;
+
+/// An address that was deleted has a mark with the order key below which messages are not sent to it any more.
+const DELETED_ADDRESSES: &str = "
+ALTER TABLE gone ADD COLUMN deleted_before INTEGER;
+CREATE INDEX gone_deleted ON gone (deleted_before) WHERE deleted_before IS NOT NULL;
+";
 
 /// A message with a single delivery has its content in that delivery's row (`body`), so that most
 /// deliveries end with the write of one row.

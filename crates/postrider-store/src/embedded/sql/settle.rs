@@ -277,7 +277,7 @@ impl Writer {
         let hash = delivery.hash;
         run(
             &self.conn,
-            "INSERT OR IGNORE INTO gone (tenant, hash) VALUES (?1, ?2)",
+            "INSERT OR REPLACE INTO gone (tenant, hash) VALUES (?1, ?2)",
             params![tenant.as_str(), hash.0],
         )?;
         let gone = to_json(&AddressStatus::Gone)?;

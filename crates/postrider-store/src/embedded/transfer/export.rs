@@ -154,7 +154,7 @@ pub(super) fn by_address(
 ) -> StoreResult<RecordPage> {
     let select = match kind {
         RecordKind::GoneMark => {
-            "SELECT tenant, hash, 0 AS kind FROM gone WHERE (tenant, hash) > (?1, ?2) AND ?3 >= 0 \
+            "SELECT tenant, hash, deleted_before, 0 AS kind FROM gone WHERE (tenant, hash) > (?1, ?2) AND ?3 >= 0 \
              ORDER BY tenant, hash LIMIT ?4"
         }
         _ => {
@@ -172,7 +172,11 @@ pub(super) fn by_address(
             kind: get(row, "kind")?,
         };
         let record = match kind {
-            RecordKind::GoneMark => StoreRecord::GoneMark { tenant, hash },
+            RecordKind::GoneMark => {
+                let key: Option<i64> = get(row, "deleted_before")?;
+                let deleted_before = key.map(|key| key as u64);
+                StoreRecord::GoneMark { tenant, hash, deleted_before }
+            }
             _ => StoreRecord::Strike { tenant, hash, strike: strike(row)? },
         };
         Ok((position, record))

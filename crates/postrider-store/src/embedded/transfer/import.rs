@@ -45,9 +45,10 @@ impl Writer {
             }
             StoreRecord::Lane(key) => self.lane(key, 0).map(drop),
             StoreRecord::Address(address) => self.import_address(address),
-            StoreRecord::GoneMark { tenant, hash } => {
-                let insert = "INSERT INTO gone (tenant, hash) VALUES (?1, ?2)";
-                run(&self.conn, insert, params![tenant.as_str(), hash.0])?;
+            StoreRecord::GoneMark { tenant, hash, deleted_before } => {
+                let insert = "INSERT INTO gone (tenant, hash, deleted_before) VALUES (?1, ?2, ?3)";
+                let key = deleted_before.map(|key| key as i64);
+                run(&self.conn, insert, params![tenant.as_str(), hash.0, key])?;
                 self.effects.gone.push((tenant.clone(), *hash, true));
                 Ok(())
             }

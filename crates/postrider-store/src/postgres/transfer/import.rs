@@ -76,9 +76,11 @@ impl PgShared {
                 self.ids().raise(order_key(address.id.0));
                 import_address(session, address).await
             }
-            StoreRecord::GoneMark { tenant, hash } => {
-                let insert = "INSERT INTO gone (hash, tenant) VALUES ($1, $2)";
-                session.run(insert, &[&hash.0.as_slice(), &tenant.as_str()]).await.map(drop)
+            StoreRecord::GoneMark { tenant, hash, deleted_before } => {
+                let insert = "INSERT INTO gone (hash, tenant, deleted_before) VALUES ($1, $2, $3)";
+                let key = deleted_before.map(|key| key as i64);
+                let place = hash.0.as_slice();
+                session.run(insert, &[&place, &tenant.as_str(), &key]).await.map(drop)
             }
             StoreRecord::Strike { tenant, hash, strike } => {
                 let insert = "INSERT INTO strike (hash, tenant, kind, count, first_at, last_at, suspect) \

@@ -141,7 +141,7 @@ impl PgShared {
         let mut session = self.pool.durable().await?;
         let select = match kind {
             RecordKind::GoneMark => {
-                "SELECT hash, tenant, 0::smallint AS kind FROM gone WHERE (hash, tenant) > ($1, $2) \
+                "SELECT hash, tenant, deleted_before, 0::smallint AS kind FROM gone WHERE (hash, tenant) > ($1, $2) \
                  AND $3::smallint >= 0 ORDER BY hash, tenant LIMIT $4"
             }
             _ => {
@@ -157,7 +157,11 @@ impl PgShared {
             let tenant = TenantId(get::<String>(row, "tenant")?.into());
             let hash: AddressHash = hash(get(row, "hash")?)?;
             records.push(match kind {
-                RecordKind::GoneMark => StoreRecord::GoneMark { tenant, hash },
+                RecordKind::GoneMark => {
+                    let key: Option<i64> = get(row, "deleted_before")?;
+                    let deleted_before = key.map(|key| key as u64);
+                    StoreRecord::GoneMark { tenant, hash, deleted_before }
+                }
                 _ => StoreRecord::Strike { tenant, hash, strike: strike(row)? },
             });
         }

@@ -100,7 +100,8 @@ pub(crate) fn explain(context: &ExplainContext<'_>) -> ExplanationBody {
         gates: gates(context),
         can_do: remedies::can_do(context),
         lane: context.lane.map(|lane| LaneBody::new(lane.clone(), context.standing)),
-        delivery: delivery.clone().into(),
+        // Explanations are passed around: they do not name the recipient.
+        delivery: Delivery { recipient: None, ..delivery.clone() }.into(),
     }
 }
 

@@ -213,9 +213,11 @@ section! {
         /// NAT64 prefixes of your network beside 64:ff9b::/96: an address under them is judged as the IPv4 address that
         /// it stands for.
         nat64_prefixes: Vec<Nat64Prefix> = Vec::new(),
-        /// Reach targets through a proxy: "http://host:port" (CONNECT) or "socks5://host:port". Relays and message
-        /// centres are reached without it.
+        /// Reach targets through a proxy: "http://host:port" (CONNECT) or "socks5://host:port". SMTP and SMPP do not go
+        /// through it: accounts with them are refused beside a proxy, ...
         proxy: Option<ProxyUrl> = None,
+        /// ... unless this says that relays and message centres are reached without it.
+        relays_without_proxy: bool = false,
         /// The proxy's user and password as USER:PASSWORD: env:NAME, file:PATH or command:PROGRAM ARGUMENTS.
         proxy_credential: Option<SecretRef> = None,
         /// Addresses of this machine from which targets are reached, in turn.

@@ -2,11 +2,13 @@
 //! change while the server runs.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use postrider_core::TenantId;
 use postrider_core::policy::backpressure::Capacity as Bound;
 use postrider_core::policy::breaker::BreakerPolicy;
 use postrider_core::policy::budget::BudgetPolicy;
+use postrider_core::policy::classify::RetryAfterMax;
 
 use postrider_dispatch::Capacities;
 
@@ -35,6 +37,12 @@ section! {
         park_s: u64 = 300,
         /// A delivery that was in flight at so many crashes of the server in a row becomes a dead letter (poison).
         crashes_max: u32 = 3,
+        /// A message with TTL 0 ("now or never") has this long for its one attempt.
+        now_or_never_s: u64 = 10,
+        /// The longest wait that an answer (Retry-After) can ask for one address, ...
+        retry_after_address_s_max: u64 = 3600,
+        /// ... and for a provider, or for one credential there.
+        retry_after_provider_s_max: u64 = 900,
     }
 }
 
@@ -82,7 +90,18 @@ impl DispatchSection {
         check(self.concurrency > 0, "dispatch.concurrency", self.concurrency, "at least 1")?;
         check_range("dispatch.dedup_window_s", self.dedup_window_s, 1..=31_536_000)?;
         check_range("dispatch.park_s", self.park_s, 1..=86_400)?;
-        check_range("dispatch.crashes_max", self.crashes_max, 1..=100)
+        check_range("dispatch.crashes_max", self.crashes_max, 1..=100)?;
+        check_range("dispatch.now_or_never_s", self.now_or_never_s, 1..=3600)?;
+        let (address, provider) = (self.retry_after_address_s_max, self.retry_after_provider_s_max);
+        check_range("dispatch.retry_after_address_s_max", address, 1..=86_400)?;
+        check_range("dispatch.retry_after_provider_s_max", provider, 1..=86_400)
+    }
+
+    pub(crate) fn retry_after_max(&self) -> RetryAfterMax {
+        RetryAfterMax {
+            address: Duration::from_secs(self.retry_after_address_s_max),
+            provider: Duration::from_secs(self.retry_after_provider_s_max),
+        }
     }
 }
 
