@@ -1,4 +1,5 @@
-//! How the demo and `postrider dev` start a server. The binary implements it, so that this crate does not depend on the server.
+//! How the demo and `postrider dev` start a server. The binary implements it, so that this crate does not depend on
+//! the server.
 
 use std::net::SocketAddr;
 
