@@ -273,7 +273,7 @@ mod tests {
             r#"{"error":"invalid_grant","error_description":"x"}"#,
         ];
         crate::fuzzed_answers::fuzz_answers("fcm_token", &seeds, |answer| {
-            drop(read(&answer, postrider_core::Timestamp(1_790_000_000_000)).is_ok());
+            let _ = read(&answer, postrider_core::Timestamp(1_790_000_000_000)).is_ok();
         });
     }
 }
