@@ -1,7 +1,5 @@
 //! Properties of problems: they open when their signs last, resolve when their causes end, and do not flap.
 
-#![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
-
 use std::collections::BTreeMap;
 use std::time::Duration;
 
