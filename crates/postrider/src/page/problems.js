@@ -30,7 +30,7 @@ function button(problem, act) {
 
 function facts(problem) {
   const count = problem.count ? [" · ", make("b", {}, number(problem.count)), problem.peak > problem.count ? ` (at most ${number(problem.peak)})` : ""] : [];
-  return make("p", { class: "quiet" }, "since ", when(problem.since), ...count, " · for ", whom(problem), " · ", ...state(problem));
+  return make("p", { class: "quiet" }, "since ", when(problem.since), ...count, " · for ", whom(problem), problem.channel ? ` · ${problem.channel}` : "", " · ", ...state(problem));
 }
 
 export function drawProblems(problems, open, act) {

@@ -35,6 +35,9 @@ credential = "env:NO_SECRET"
 [accounts.topics]
 channel = "ntfy"
 tenant = "*"
+[alerts.routes.tool]
+kind = "webhook"
+url = "https://alerts.example.com/postrider"
 "#;
 
 #[tokio::test]
