@@ -272,6 +272,9 @@ impl CallLimit {
         let measure = f64::from(p10_ms);
         let here = CutTrial { limit: self.limit, measure };
         match self.latency.trial {
+            Some(trial) if self.limit <= trial.limit * JUDGED_AT => {
+                self.latency.trial = Some(here);
+            }
             Some(trial) if self.limit < trial.limit => {
                 // The queue may still have been building up at the first cut.
                 let measure = measure.max(trial.measure);
@@ -294,15 +297,13 @@ impl CallLimit {
             self.limit <= (trial.limit * JUDGED_AT).max(FLOOR_LATENCY) && self.limit < trial.limit
         };
         let Some(trial) = self.latency.trial.filter(is_far) else { return false };
-        self.latency.trial = None;
-        let measure = f64::from(p10_ms);
-        if measure > trial.measure * PAID_LATENCY {
+        let in_vain = f64::from(p10_ms) > trial.measure * PAID_LATENCY;
+        if in_vain {
             self.latency.adopt_base(p10_ms);
-            self.latency.ignored_at = Some(now);
+            (self.latency.trial, self.latency.ignored_at) = (None, Some(now));
             self.undo(trial, now);
-            return true;
         }
-        false
+        in_vain
     }
 
     /// Nothing is learned for one round trip after a change: calls under way tell of the same excess,

@@ -118,7 +118,8 @@ impl RedisOptions {
             options.set(name, value)?;
         }
         if options.password.is_none() {
-            options.password = std::env::var("REDISCLI_AUTH").ok();
+            options.password =
+                std::env::var("REDISCLI_AUTH").ok().filter(|password| !password.is_empty());
         }
         Ok(options)
     }

@@ -55,7 +55,7 @@ globalThis.history = { replaceState: () => { globalThis.location.hash = ""; } };
 globalThis.document = { hidden: false };
 globalThis.setTimeout = () => 0;
 globalThis.fetch = async (path, options) => { calls.push([path, options.headers.Authorization]); throw new Error("offline"); };
-const source = require("fs").readFileSync(script, "utf8").replace(/^import .*$/m, "const drawDead = 0;");
+const source = require("fs").readFileSync(script, "utf8").replace(/^import .*$/gm, "");
 Function("at", `return (async () => {${source}})()`)(at).then(() => setImmediate(() => {
   console.log(JSON.stringify({ session: store.get("postrider-key") ?? null, calls, hash: location.hash, asked: at("key").value }));
 }));
