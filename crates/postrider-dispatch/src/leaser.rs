@@ -53,8 +53,7 @@ pub(crate) struct Leaser {
 
 /// The result of a lane's turn.
 struct TurnResult {
-    /// How much of its allowance the lane used up.
-    charged: usize,
+    leased: usize,
     end: TurnEnd,
     /// The lane itself has to wait: until a time, or until something happens.
     waits_until: Option<Timestamp>,
@@ -73,10 +72,10 @@ impl TurnResult {
             );
             let full = refusal.state.gate() == Some(Gate::Concurrency);
             let end = TurnEnd::ProviderFull { until, shut, full };
-            return Self { charged: 0, end, waits_until: None };
+            return Self { leased: 0, end, waits_until: None };
         }
         let waits_until = until.or(Some(Timestamp::MAX));
-        Self { charged: 0, end: TurnEnd::LaneDone, waits_until }
+        Self { leased: 0, end: TurnEnd::LaneDone, waits_until }
     }
 }
 
@@ -255,7 +254,7 @@ impl Leaser {
         let LaneEntry { id, key, .. } = turn.entry.clone();
         let policy = self.policy.clone();
         let terms = self.terms(&policy);
-        let hidden = self.scheduler.end(turn, route.provider, result.charged, result.end, terms);
+        let hidden = self.scheduler.end(turn, route.provider, result.leased, result.end, terms);
         match result.waits_until {
             Some(until) => self.suspend(id, key, until),
             None if hidden => self.consumer.resume(Some(id)),
@@ -293,7 +292,7 @@ impl Leaser {
                 self.context.unsettled.leased(count);
                 settle_as_class_says(&work, leased, refusal.state);
                 let end = if count == want { TurnEnd::More } else { TurnEnd::LaneDone };
-                Ok(TurnResult { charged: count, end, waits_until: None })
+                Ok(TurnResult { leased: count, end, waits_until: None })
             }
             Err(refusal) => Ok(TurnResult::refused(refusal)),
         }
@@ -308,10 +307,9 @@ impl Leaser {
         let (entry, context) = (&turn.entry, &self.context);
         let Some(channel) = self.channels.get(&entry.key.channel) else {
             let waits_until = Some(context.clock.now() + WAIT_MAX);
-            return Ok(TurnResult { charged: 0, end: TurnEnd::LaneDone, waits_until });
+            return Ok(TurnResult { leased: 0, end: TurnEnd::LaneDone, waits_until });
         };
         let (asked, lease) = (permit.calls(), self.policy.limits.lease);
-        let charged = if permit.ends_turn() { turn.allowance() } else { 0 };
         let looked_at = if permit.probes() { asked.max(PROBES_FROM) } else { asked };
         let mut leased = self.consumer.lease(entry.id, looked_at, lease).await?;
         context.unsettled.leased(leased.len());
@@ -337,7 +335,7 @@ impl Leaser {
         work.deliver(jobs, permit, channel, &mut self.tasks);
         context.observer.in_flight(context.unsettled.unsettled());
         let end = if count == asked { TurnEnd::More } else { TurnEnd::LaneDone };
-        Ok(TurnResult { charged: count.max(charged), end, waits_until: None })
+        Ok(TurnResult { leased: count, end, waits_until: None })
     }
 }
 

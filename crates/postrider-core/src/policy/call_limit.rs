@@ -297,13 +297,14 @@ impl CallLimit {
             self.limit <= (trial.limit * JUDGED_AT).max(FLOOR_LATENCY) && self.limit < trial.limit
         };
         let Some(trial) = self.latency.trial.filter(is_far) else { return false };
-        let in_vain = f64::from(p10_ms) > trial.measure * PAID_LATENCY;
-        if in_vain {
+        let measure = f64::from(p10_ms);
+        if measure > trial.measure * PAID_LATENCY {
             self.latency.adopt_base(p10_ms);
             (self.latency.trial, self.latency.ignored_at) = (None, Some(now));
             self.undo(trial, now);
+            return true;
         }
-        in_vain
+        false
     }
 
     /// Nothing is learned for one round trip after a change: calls under way tell of the same excess,

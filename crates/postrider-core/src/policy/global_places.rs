@@ -30,11 +30,6 @@ impl PlaceUse {
     }
 }
 
-/// Whether a holder has a quarter more than its share among so many.
-pub fn holds_too_much(places: PlaceUse, holders: usize) -> bool {
-    4 * places.held * holders > 5 * places.all
-}
-
 /// More ordinary calls that a tenant may make to an origin, as far as our own places go.
 pub fn ordinary_room(places: PlaceUse, priority: Priority) -> usize {
     let reserved = match priority {
@@ -88,14 +83,6 @@ mod tests {
         let places = PlaceUse { all: 1_000, used: 0, held: 0 };
         let held = grows_to(places, |places| ordinary_room(places, Priority::High));
         assert!((880..900).contains(&held), "{held}");
-    }
-
-    #[test]
-    fn who_holds_a_quarter_more_than_its_share_holds_too_much() {
-        let holds = |held, holders| holds_too_much(PlaceUse { all: 80, used: 80, held }, holders);
-        assert!(!holds(50, 2) && holds(51, 2));
-        assert!(!holds(25, 4) && holds(26, 4));
-        assert!(!holds(80, 1), "nobody else is there");
     }
 
     #[test]

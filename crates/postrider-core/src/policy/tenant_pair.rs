@@ -1,4 +1,4 @@
-//! The two tenants seen last, so that each of them finds the other. Reads no clock.
+//! The two tenants seen last. Reads no clock.
 
 use std::time::Duration;
 
@@ -23,13 +23,6 @@ impl TenantPair {
     pub fn are_two(&self, within: Duration, now: Timestamp) -> bool {
         self.other.is_some_and(|(_, at)| is_within(at, within, now))
     }
-
-    /// Another tenant than this one was seen within this time.
-    pub fn has_other(&self, tenant: u64, within: Duration, now: Timestamp) -> bool {
-        let seen = [self.latest, self.other].into_iter().flatten();
-        let mut others = seen.filter(|(other, _)| *other != tenant);
-        others.any(|(_, at)| is_within(at, within, now))
-    }
 }
 
 /// A time ahead of the clock is not.
@@ -45,12 +38,11 @@ mod tests {
     const WITHIN: Duration = Duration::from_secs(1);
 
     #[test]
-    fn each_of_two_tenants_finds_the_other() {
+    fn two_tenants_are_two_however_often_one_of_them_is_seen() {
         let mut pair = TenantPair::default();
         pair.note(1, NOW);
-        assert!(!pair.has_other(1, WITHIN, NOW) && pair.has_other(2, WITHIN, NOW));
+        assert!(!pair.are_two(WITHIN, NOW));
         (0..9).for_each(|_| pair.note(2, NOW));
-        assert!(pair.has_other(1, WITHIN, NOW) && pair.has_other(2, WITHIN, NOW));
         assert!(pair.are_two(WITHIN, NOW));
     }
 
@@ -59,6 +51,6 @@ mod tests {
         let mut pair = TenantPair::default();
         pair.note(1, NOW);
         pair.note(2, NOW);
-        assert!(!pair.has_other(2, WITHIN, NOW + WITHIN) && !pair.are_two(WITHIN, NOW + WITHIN));
+        assert!(!pair.are_two(WITHIN, NOW + WITHIN));
     }
 }

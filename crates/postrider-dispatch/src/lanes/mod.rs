@@ -164,7 +164,6 @@ impl Lanes {
         context.count_free_places(priority, want);
         let admitted = context.admit(want);
         let own_wait = context.own_wait.filter(|_| want > 0);
-        let ends_turn = context.ends_turn;
         drop(context);
         if let (Err(LaneRefusal { state, .. }), Some(places)) = (&admitted, own_wait)
             && state.gate() == Some(Gate::Concurrency)
@@ -175,7 +174,7 @@ impl Lanes {
         self.global.found(lane);
         let (lanes, lane, account) = (self.clone(), lane.clone(), route.account.clone());
         let call = CallPermit { lanes, provider, account, lane, epochs, priority };
-        Ok(LanePermit { call: Arc::new(call), calls, at: now, ends_turn })
+        Ok(LanePermit { call: Arc::new(call), calls, at: now })
     }
 
     /// Counts what is about to be attempted; says how many of the retries fit the lane's budget.

@@ -19,8 +19,6 @@ pub(crate) struct LanePermit {
     pub(super) call: Arc<CallPermit>,
     /// When they were permitted.
     pub(super) at: Timestamp,
-    /// Whatever they are, they are all that the lane gets in its turn.
-    pub(super) ends_turn: bool,
 }
 
 /// Under which terms calls were permitted.
@@ -48,11 +46,6 @@ pub(crate) struct CallTicket {
 impl LanePermit {
     pub(crate) fn calls(&self) -> usize {
         self.calls
-    }
-
-    /// Whether they are all that the lane gets in its turn.
-    pub(crate) fn ends_turn(&self) -> bool {
-        self.ends_turn
     }
 
     /// The account that the calls go through, if the channel has accounts.

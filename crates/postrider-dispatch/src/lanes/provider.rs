@@ -13,7 +13,6 @@ use postrider_core::policy::breaker::{BreakerPolicy, BreakerRefusal, BreakerStat
 use postrider_core::policy::call_limit::{CallLimit, CallToken};
 use postrider_core::policy::call_places::{CallPlace, CallPlaces};
 use postrider_core::policy::credential::CredentialBreaker;
-use postrider_core::policy::global_places::{PlaceUse, holds_too_much};
 use postrider_core::policy::most_tenants::ActiveShare;
 use postrider_core::policy::openings::Openings;
 use postrider_core::policy::pace::Pace;
@@ -23,7 +22,6 @@ use postrider_core::policy::recent_voters::RecentVoters;
 use postrider_core::policy::sick_calls::SickCalls;
 use postrider_core::policy::storm::Storm;
 use postrider_core::policy::tenant_health::TenantHealth;
-use postrider_core::policy::tenant_pair::TenantPair;
 use postrider_core::policy::throttle::{Pause, ThrottleSpread};
 use postrider_core::{Gate, TenantId, Timestamp};
 
@@ -48,11 +46,6 @@ pub(super) enum FreedPlaces {
     Enough,
 }
 
-/// Tenants that share the places of a provider, as far as it matters.
-const HOLDERS_MAX: usize = 16;
-/// A tenant that found too few places within this time waits for more.
-const WAITS: Duration = Duration::from_secs(1);
-
 /// A tenant that called within this time is active.
 const ACTIVE: Duration = Duration::from_secs(60);
 
@@ -65,8 +58,6 @@ pub(super) struct ProviderGates {
     pub(super) limit: CallLimit,
     pub(super) places: CallPlaces,
     pub(super) sick_calls: SickCalls,
-    /// Who found too few places lately.
-    pub(super) waiting: TenantPair,
     /// Somebody had more to send than there was room for.
     pub(super) wanted: bool,
     /// The dispatcher is about to be told of a few free places.
@@ -134,7 +125,6 @@ impl LaneProvider {
                 limit: CallLimit::new(ceiling),
                 places: CallPlaces::default(),
                 sick_calls: SickCalls::default(),
-                waiting: TenantPair::default(),
                 wanted: false,
                 gathering: false,
                 tenants: HashMap::new(),
@@ -231,18 +221,6 @@ impl ProviderGates {
     /// How many more brisk calls of this priority may be made.
     pub(super) fn free_places(&self, priority: Priority, now: Timestamp) -> usize {
         self.places.free(self.limit.limit(now), self.limit.is_behind(now), priority)
-    }
-
-    /// Whether the tenant holds far more than its share of the places while another one waits for a place.
-    pub(super) fn is_held_by(&self, tenant: &TenantId, number: u64, now: Timestamp) -> bool {
-        if !self.waiting.has_other(number, WAITS, now) {
-            return false;
-        }
-        let (all, used) = (self.limit.limit(now), self.places.brisk());
-        let long = if self.limit.is_behind(now) { 0 } else { self.places.overdue_of(number) };
-        let held = self.tenants.get(tenant).map_or(0, |own| own.held).saturating_sub(long);
-        let active = self.tenants.values().filter(|own| own.is_active(now)).take(HOLDERS_MAX);
-        holds_too_much(PlaceUse { all, used, held }, active.count())
     }
 
     /// Whether the tenant's calls that take long leave too little to the others there.

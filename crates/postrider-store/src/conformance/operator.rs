@@ -182,7 +182,7 @@ pub async fn a_deleted_address_halts_what_was_accepted_before(fixture: &StoreFix
     register().await;
     let again = fixture.accept(message("acme", 1)).await.1[0];
     let halts = async |fixture: &StoreFixture<'_>| {
-        let leased = fixture.lease(10).await;
+        let leased = fixture.lease_all().await;
         leased.iter().map(|l| (l.delivery, l.halt)).collect::<std::collections::BTreeMap<_, _>>()
     };
     let deleted = Some(Halt::AddressDeleted);

@@ -118,8 +118,9 @@ impl RedisOptions {
             options.set(name, value)?;
         }
         if options.password.is_none() {
-            options.password =
-                std::env::var("REDISCLI_AUTH").ok().filter(|password| !password.is_empty());
+            let given = std::env::var("REDISCLI_AUTH").ok().filter(|password| !password.is_empty());
+            // A user without a password signs in, too; else the client would act as the default user.
+            options.password = given.or_else(|| options.user.as_ref().map(|_| String::new()));
         }
         Ok(options)
     }

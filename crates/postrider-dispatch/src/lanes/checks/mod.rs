@@ -77,8 +77,6 @@ pub(super) struct LaneContext<'a> {
     free_places: usize,
     /// Calls that our own places allow the tenant, and which places it waits for if it is none.
     own_room: usize,
-    /// The tenant holds too much of the provider's places: it gets one call, and that is its turn.
-    pub(super) ends_turn: bool,
     pub(super) own_wait: Option<OwnPlaces>,
     /// The limit's token of the call that ended.
     token: Option<CallToken>,
@@ -107,7 +105,6 @@ impl<'a> LaneContext<'a> {
             now,
             free_places: 0,
             own_room: 0,
-            ends_turn: false,
             own_wait: None,
             token: None,
             epochs,
@@ -157,14 +154,7 @@ impl<'a> LaneContext<'a> {
         let tenant = &self.lane.tenant;
         let number = number(tenant);
         self.free_places = self.gates.free_places(priority, self.now);
-        if self.free_places < want {
-            self.gates.wanted = true;
-            self.gates.waiting.note(number, self.now);
-        }
-        self.ends_turn = self.gates.is_held_by(tenant, number, self.now);
-        if self.ends_turn {
-            self.free_places = self.free_places.min(1);
-        }
+        self.gates.wanted |= self.free_places < want;
         let all = self.lanes.policies.now().limits.concurrency;
         self.own_room = global.room(all, number, origin, priority);
         self.own_wait = (self.own_room == 0).then_some(OwnPlaces::Any);

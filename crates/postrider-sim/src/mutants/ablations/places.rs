@@ -163,15 +163,6 @@ pub(super) const PLACES: &[RuleChange] = &[
         )],
     ),
     rule(
-        "origin-share",
-        "a tenant that holds more than its share of an origin's places gets one call per turn",
-        &[patch(
-            core!("global_places.rs"),
-            "4 * places.held * holders > 5 * places.all",
-            "places.held == usize::MAX && holders > 5 * places.all",
-        )],
-    ),
-    rule(
         "reserve-all",
         "a tenth of our places is kept for urgent work",
         &[patch(
