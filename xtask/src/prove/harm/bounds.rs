@@ -305,7 +305,7 @@ mod tests {
 
     #[test]
     fn servers_that_share_a_store_may_be_so_much_later() {
-        let mut runs = compared(|_, fate| later(fate, 240));
+        let mut runs = compared(|_, fate| later(fate, 230));
         runs.extra_ms = 200;
         assert!(runs.broken().is_empty(), "{:?}", runs.broken());
         let mut runs = compared(|_, fate| later(fate, 245));

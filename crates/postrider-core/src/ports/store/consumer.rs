@@ -20,9 +20,9 @@ pub trait Consumer: Send + Sync {
     /// Lanes with something due now, longest due first, at most `limit`; none that is suspended.
     async fn ready_lanes(&self, limit: usize) -> StoreResult<Vec<ReadyLane>>;
 
-    /// Leases up to `max` due deliveries of a lane, in order of due time; fewer if the others are not in memory yet, and
-    /// none only if none is due. Deliveries that were in flight at `SUSPECT_CRASHES` crashes in a row are leased one at
-    /// a time in the whole store; nothing else waits for them.
+    /// Leases up to `max` due deliveries of a lane, in order of due time; fewer if the others are not in memory yet,
+    /// and none only if none is due. Deliveries that were in flight at `SUSPECT_CRASHES` crashes in a row are leased
+    /// one at a time in the whole store; nothing else waits for them.
     async fn lease(
         &self,
         lane: LaneId,

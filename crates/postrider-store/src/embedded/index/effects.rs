@@ -8,7 +8,7 @@ use postrider_core::{AddressHash, LaneKey, MessageId, TenantId};
 use super::AfterSettle;
 use super::counts::CountChange;
 use super::delivery::StoredDelivery;
-use crate::embedded::sql::ended::WaitingEntry;
+use crate::embedded::sql::ended::EndedWaitingEntry;
 use crate::progress::DeliveryMark;
 
 /// A dead letter that is pending again.
@@ -54,7 +54,7 @@ pub(crate) struct TransactionEffects {
     /// `None` until the settlement is written.
     pub(crate) settling: Vec<(u64, Option<AfterSettle>)>,
     /// Entries of the list of waiting deliveries that are to be deleted later.
-    pub(crate) ended: Vec<WaitingEntry>,
+    pub(crate) ended: Vec<EndedWaitingEntry>,
     /// Taken out of the queue before the transaction: lane, due time, sequence.
     pub(crate) withdrawn: Vec<(u32, i64, u64)>,
     /// By tenant number.

@@ -26,17 +26,17 @@ const ENTRY: usize = 20;
 const DELETE: &str = "DELETE FROM waiting WHERE lane = ?1 AND due = ?2 AND seq = ?3";
 
 /// Lane, due time and sequence: the key of the list.
-pub(crate) type WaitingEntry = (u32, i64, u64);
+pub(crate) type EndedWaitingEntry = (u32, i64, u64);
 
 /// Entries that are still in the list, although their deliveries ended.
 #[derive(Debug, Default)]
 pub(crate) struct EndedEntries {
-    gathered: HashSet<WaitingEntry>,
+    gathered: HashSet<EndedWaitingEntry>,
     /// Rows of notes about them, and the number of the last one.
     rows: u64,
     last: i64,
     /// Being deleted: these, in order, with the rows of notes up to this number.
-    deleting: VecDeque<WaitingEntry>,
+    deleting: VecDeque<EndedWaitingEntry>,
     deleting_upto: Option<i64>,
     /// Notes cannot be written, so entries are deleted at once.
     is_unwritable: bool,
@@ -47,7 +47,7 @@ impl EndedEntries {
         Ok(Self { last: last_row(conn)?, ..Self::default() })
     }
 
-    pub(crate) fn contains(&self, entry: &WaitingEntry) -> bool {
+    pub(crate) fn contains(&self, entry: &EndedWaitingEntry) -> bool {
         self.gathered.contains(entry) || self.deleting.binary_search(entry).is_ok()
     }
 
@@ -57,7 +57,7 @@ impl EndedEntries {
     }
 
     /// A transaction that noted them was committed.
-    pub(crate) fn committed(&mut self, entries: &[WaitingEntry]) {
+    pub(crate) fn committed(&mut self, entries: &[EndedWaitingEntry]) {
         if !entries.is_empty() {
             self.gathered.extend(entries);
             self.rows += 1;
@@ -134,7 +134,8 @@ impl Writer {
     }
 
     fn delete_ended_part(&mut self, limit: usize) -> StoreResult<()> {
-        let part: Vec<WaitingEntry> = self.ended.deleting.iter().take(limit).copied().collect();
+        let part: Vec<EndedWaitingEntry> =
+            self.ended.deleting.iter().take(limit).copied().collect();
         let done = part.len() == self.ended.deleting.len();
         let upto = self.ended.deleting_upto.filter(|_| done);
         self.transact_surely(|writer| {
@@ -188,7 +189,7 @@ pub(super) fn delete_at_start(
         let what = format!("some ended deliveries cannot be read ({})", skipped.error);
         problems.report_about("rows_unreadable", skipped.from, now, what);
     }
-    let mut entries: Vec<WaitingEntry> = found.rows.into_iter().flatten().collect();
+    let mut entries: Vec<EndedWaitingEntry> = found.rows.into_iter().flatten().collect();
     if entries.is_empty() {
         return Ok(());
     }
@@ -219,7 +220,7 @@ pub(super) fn last_row(conn: &Connection) -> StoreResult<i64> {
     }
 }
 
-fn read_entries(bytes: &[u8]) -> StoreResult<Vec<WaitingEntry>> {
+fn read_entries(bytes: &[u8]) -> StoreResult<Vec<EndedWaitingEntry>> {
     let wrong = || -> StoreError { damaged("the entries of ended deliveries") };
     let (entries, []) = bytes.as_chunks::<ENTRY>() else { return Err(wrong()) };
     let read = |entry: &[u8; ENTRY]| {
