@@ -66,7 +66,13 @@ fn no_log_error_dead_letter_or_explanation_shows_an_address_a_payload_or_a_key()
             let retry = json!({"retries": 0});
             for to in [json!({"address": address}), json!({"address": known["id"]})] {
                 let message = json!({"to": to, "content": content, "retry": retry});
-                ids.push(fixture.send(&message));
+                let answer = fixture.try_api("POST", "/v1/messages", &message);
+                // The first of them may have shown already that the address is gone.
+                let accepted: Value = serde_json::from_str(&answer.body).unwrap();
+                match accepted["deliveries"][0]["id"].as_str() {
+                    Some(id) => ids.push(id.to_owned()),
+                    None => answers.push(answer.body),
+                }
             }
             // Mistakes in each field of the address, and one of the message.
             for field in address.as_object().unwrap().keys() {
