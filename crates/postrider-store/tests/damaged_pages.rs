@@ -294,7 +294,7 @@ async fn a_damaged_index_of_an_older_layout_does_not_stop_its_upgrade() {
     conn.execute_batch(seventh_layout).unwrap();
     conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
     drop(conn);
-    // A page near the end: tables that the upgrade makes begin near the start of the file, and SQLite moves what is there.
+    // A page near the end: tables that the upgrade makes begin near the start, and SQLite moves what is there.
     damage_at(dir.path(), "pending", 3);
     let store = open(dir.path(), &clock);
     assert_eq!(deliver_all(&store, &clock).await.len(), ids.len());

@@ -18,8 +18,16 @@ fn shard_of(id: DeliveryId) -> u128 {
     (id.0 & 1_023) % 64
 }
 
-/// Options of a user who may write everything but the deliveries of one shard.
-fn options_without(server: &RedisServer, prefix: &str, shard: u128) -> RedisOptions {
+/// Options of a user who may still write everything.
+fn options_of_another(server: &RedisServer, prefix: &str) -> RedisOptions {
+    let words = ["ACL", "SETUSER", "partial", "reset", "on", "nopass", "&*", "+@all", "~*"];
+    server.run(&words).unwrap();
+    let url = server.url(&format!("prefix={prefix}")).replace("redis://", "redis://partial@");
+    RedisOptions::parse(&url).unwrap()
+}
+
+/// From now on that user may write everything but the deliveries of one shard.
+fn take_away(server: &RedisServer, prefix: &str, shard: u128) {
     let others = (0..64).filter(|each| *each != shard).map(|each| each.to_string());
     let mut rule: Vec<_> = others.map(|each| format!("~{prefix}:{{{each}}}:*")).collect();
     rule.push(format!("~{prefix}:{{d}}:*"));
@@ -30,8 +38,6 @@ fn options_without(server: &RedisServer, prefix: &str, shard: u128) -> RedisOpti
     let mut words = vec!["ACL", "SETUSER", "partial", "reset", "on", "nopass", "&*", "+@all"];
     words.extend(rule.iter().map(String::as_str));
     server.run(&words).unwrap();
-    let url = server.url(&format!("prefix={prefix}")).replace("redis://", "redis://partial@");
-    RedisOptions::parse(&url).unwrap()
 }
 
 /// A shard that has one of the deliveries, and no other of them.
@@ -54,10 +60,11 @@ async fn a_message_whose_writing_was_interrupted_ends_with_the_deliveries_that_a
     let server = RedisServer::start().unwrap();
     let shard = lonely_shard(&server).await;
     let clock = clock();
-    let partial = options_without(&server, "cut", shard);
+    let partial = options_of_another(&server, "cut");
     let dying = RedisStore::open_on(options(&server, "cut"), clock.clone()).await.unwrap();
     dying.close().await;
     let dying = RedisStore::open_on(partial, clock.clone()).await.unwrap();
+    take_away(&server, "cut", shard);
     let refused = dying.accept(vec![batch("acme", &LANES)]).await.remove(0).unwrap_err();
     assert!(refused.to_string().contains("NOPERM"), "{refused}");
     drop(dying);
@@ -91,8 +98,9 @@ async fn a_message_with_a_key_is_written_whole_by_a_repeat_hours_later() {
     let shard = lonely_shard(&server).await;
     let clock = clock();
     let store = RedisStore::open_on(options(&server, "late"), clock.clone()).await.unwrap();
-    let partial = options_without(&server, "late", shard);
+    let partial = options_of_another(&server, "late");
     let dying = RedisStore::open_on(partial, clock.clone()).await.unwrap();
+    take_away(&server, "late", shard);
     let mut new = batch("acme", &LANES);
     new.ttl_s = 86_400;
     new.dedup = Some(DedupKey { key: [7; 16], fingerprint: [9; 16], window: KEPT });
