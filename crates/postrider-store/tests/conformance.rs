@@ -130,6 +130,7 @@ mod embedded_small {
         listed_at_once: 2,
         dedup_bucket_keys: 100,
         reserve_bytes: 0,
+        journal_bytes_max: u64::MAX,
     };
     postrider_store::promises!(Embedded::new(SMALL));
 }

@@ -86,3 +86,29 @@ async fn a_foreign_reader_does_not_delay_the_end() {
     let store = open(dir.path(), StoreOptions::default());
     assert_eq!(store.counts(None).await.unwrap().messages, 2);
 }
+
+#[tokio::test]
+async fn a_journal_that_a_foreign_reader_holds_is_bounded() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = StoreOptions { journal_bytes_max: 16 << 20, ..StoreOptions::default() };
+    let store = open(dir.path(), options);
+    store.accept(vec![message("acme", 1)]).await.unwrap();
+    let reader = foreign_reader(dir.path());
+    let refusal = loop {
+        if let Err(refusal) = store.accept(vec![batch("acme", &[1; 200])]).await {
+            break refusal;
+        }
+        assert!(store.check_health().journal_bytes < 64 << 20, "new work is never refused");
+    };
+    assert!(refusal.to_string().contains("end that program"), "{refusal}");
+    let lanes = store.ready_lanes(10).await.unwrap();
+    let leased = store.lease(lanes[0].id, 10, Duration::from_secs(60)).await.unwrap();
+    assert_eq!(leased.len(), 10, "what was accepted goes on");
+    drop(reader);
+    let taken = async {
+        while store.accept(vec![message("acme", 1)]).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), taken).await.expect("it ends by itself");
+}

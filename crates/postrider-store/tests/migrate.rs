@@ -26,6 +26,7 @@ const SMALL: StoreOptions = StoreOptions {
     listed_at_once: 20,
     dedup_bucket_keys: 100,
     reserve_bytes: 0,
+    journal_bytes_max: u64::MAX,
 };
 
 fn open(dir: &Path, clock: &Arc<ManualClock>) -> WorkingStore {

@@ -453,6 +453,7 @@ const SMALL: StoreOptions = StoreOptions {
     listed_at_once: 3,
     dedup_bucket_keys: 3,
     reserve_bytes: 0,
+    journal_bytes_max: u64::MAX,
 };
 
 fn compare_runs(operations: Vec<Operation>, options: StoreOptions) {

@@ -32,7 +32,7 @@ pub(super) fn run(args: &[&str]) -> Result<()> {
 }
 
 /// A first seed that hardly anybody has used before.
-fn fresh_seed() -> Result<u64> {
+pub(super) fn fresh_seed() -> Result<u64> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).context("the clock is before 1970")?;
     Ok(FIRST + now.as_micros() as u64 % 1_000_000_000_000)
 }

@@ -6,24 +6,27 @@
 //! never quite catches up with the commits either. So, once the journal is long, the writer moves the last few pages
 //! itself, and the journal starts over and stays bounded.
 
+use std::ffi::c_int;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use postrider_core::ports::store::{StoreError, StoreResult};
 use rusqlite::Connection;
+use rusqlite::hooks::Wal;
 
 use super::failure::run_or_fail;
 use super::folder::{journal_of, shared_memory_of};
 use super::journal_holders::journal_holders;
 use super::shared::StoreShared;
 use super::sql::schema::open_checkpointer;
+use super::sql::statement::sql;
 
-/// Rows written between two parts: some megabytes of journal.
-const ROWS_BETWEEN: u64 = 8_000;
+/// Pages of the journal that are moved as one part: 4 MiB.
+const PAGES_BETWEEN: i64 = 1_000;
 /// A journal of so many pages starts over.
 const FRAMES_MAX: i64 = 4_000;
 /// After so long without writes, the journal is cut to nothing.
@@ -40,10 +43,15 @@ const BLOCKED: &str = "journal_blocked";
 
 /// The writer's side. Dropping it ends the thread.
 pub(crate) struct Checkpointer {
-    rows: u64,
+    /// The length of the journal when a part was last asked for.
+    asked_pages: i64,
     journal: PathBuf,
     /// Beyond this size the writer makes a checkpoint itself, unless a reader needs the journal.
     journal_max: Option<u64>,
+    /// Beyond this size no new work is taken while a reader needs the journal.
+    blocked_max: u64,
+    /// A reader lets the journal grow beyond that.
+    is_over: bool,
     ask: Sender<()>,
     asked_at: Option<Instant>,
     flags: Arc<CheckpointFlags>,
@@ -51,6 +59,8 @@ pub(crate) struct Checkpointer {
 
 #[derive(Default)]
 struct CheckpointFlags {
+    /// The length of the journal after the writer's last commit, in pages.
+    pages: AtomicI64,
     /// Something was written since the journal was last cut.
     dirty: AtomicBool,
     /// Most of the journal is moved; the writer moves the rest.
@@ -75,11 +85,14 @@ impl CheckpointProgress {
 impl Checkpointer {
     pub(crate) fn start(
         database: &Path,
+        writer: &mut Connection,
         journal_max: Option<u64>,
+        blocked_max: u64,
         shared: Arc<StoreShared>,
     ) -> StoreResult<(Self, JoinHandle<()>)> {
         let (ask, asked) = channel();
         let flags = Arc::new(CheckpointFlags::default());
+        flags.watch(writer)?;
         let journal = journal_of(database);
         let thread = CheckpointThread {
             conn: open_checkpointer(database)?,
@@ -97,20 +110,39 @@ impl Checkpointer {
                 run_or_fail(&failure, "the checkpoint thread", || thread.run(&asked));
             })
             .map_err(|error| StoreError::io("cannot start the checkpoint thread", error))?;
-        Ok((Self { rows: 0, journal, journal_max, ask, asked_at: None, flags }, thread))
+        let own = Self {
+            asked_pages: 0,
+            journal,
+            journal_max,
+            blocked_max,
+            is_over: false,
+            ask,
+            asked_at: None,
+            flags,
+        };
+        Ok((own, thread))
     }
 
-    pub(crate) fn add(&mut self, rows: u64) {
-        self.rows += rows;
-        self.flags.dirty.store(true, Ordering::Relaxed);
+    /// The answer to new work while a reader keeps a journal that is too long. What was accepted is still finished.
+    pub(crate) fn refusal(&self) -> Option<StoreError> {
+        self.is_over.then(|| StoreError::Full {
+            what: format!(
+                "another program holds a read transaction on the database, so the journal has grown beyond {} MiB; \
+                 end that program, new work is then taken again by itself",
+                self.blocked_max >> 20
+            ),
+            cause: None,
+        })
     }
 
     /// Asks for a checkpoint when much was written, and completes one that is nearly done.
     pub(crate) fn checkpoint_if_needed(&mut self, conn: &Connection) {
         let too_long = self.is_too_long();
-        if self.flags.blocked.load(Ordering::Relaxed) {
+        let is_blocked = self.flags.blocked.load(Ordering::Relaxed);
+        self.is_over = is_blocked && self.is_longer_than(self.blocked_max);
+        if is_blocked {
             let waited = self.asked_at.is_none_or(|at| at.elapsed() >= BLOCKED_PAUSE);
-            if waited && (too_long || self.rows >= ROWS_BETWEEN) {
+            if waited && (too_long || self.is_over || self.has_part()) {
                 self.ask();
             }
             return;
@@ -120,22 +152,46 @@ impl Checkpointer {
             let blocked = progress.is_some_and(|progress| !progress.is_complete());
             self.flags.blocked.store(blocked, Ordering::Relaxed);
         }
-        if self.rows >= ROWS_BETWEEN {
+        if self.has_part() {
             self.ask();
         }
     }
 
+    /// Whether enough was written since a part was last asked for.
+    fn has_part(&self) -> bool {
+        let pages = self.flags.pages.load(Ordering::Relaxed);
+        // A shorter one than before has started over.
+        let before = if pages < self.asked_pages { 0 } else { self.asked_pages };
+        pages - before >= PAGES_BETWEEN
+    }
+
     fn ask(&mut self) {
-        self.rows = 0;
+        self.asked_pages = self.flags.pages.load(Ordering::Relaxed);
         self.asked_at = Some(Instant::now());
         // Without the thread the journal grows until the next start.
         let _ = self.ask.send(());
     }
 
-    /// Judges by the size of the file, which is cut when the journal starts over.
     fn is_too_long(&self) -> bool {
-        let Some(max) = self.journal_max else { return false };
+        self.journal_max.is_some_and(|max| self.is_longer_than(max))
+    }
+
+    /// Judges by the size of the file, which is cut when the journal starts over.
+    fn is_longer_than(&self, max: u64) -> bool {
         self.journal.metadata().is_ok_and(|meta| meta.len() > max)
+    }
+}
+
+impl CheckpointFlags {
+    /// Notes the length of the journal at every commit.
+    fn watch(self: &Arc<Self>, writer: &mut Connection) -> StoreResult<()> {
+        let flags = self.clone();
+        let committed = move |_: &mut Wal, pages: c_int| {
+            flags.pages.store(pages.into(), Ordering::Relaxed);
+            flags.dirty.store(true, Ordering::Relaxed);
+            Ok(())
+        };
+        writer.wal_hook(Some(committed)).map_err(sql)
     }
 }
 

@@ -73,7 +73,16 @@ pub(crate) struct ChoreTurns {
 impl Writer {
     /// True if there may be more to do.
     pub(crate) fn housekeep(&mut self) -> bool {
+        let begin = Instant::now();
         self.checkpointer.checkpoint_if_needed(&self.conn);
+        if begin.elapsed() >= BUDGET {
+            // Commits waited long enough.
+            return true;
+        }
+        // What chores write is not always part of a transaction that looks.
+        if self.check_owner().is_err() {
+            return false;
+        }
         let shrinks = self.give_back_pages();
         self.reserve.check_free(|| FreePages::bytes(&self.conn));
         if self.reserve.is_due() {
@@ -83,12 +92,12 @@ impl Writer {
         if !self.reserve.is_whole() {
             return shrinks;
         }
-        self.do_chores() || shrinks
+        self.do_chores(begin) || shrinks
     }
 
     /// One step of each in turn, as far as there is time. One that fails pauses alone.
-    fn do_chores(&mut self) -> bool {
-        let (now, begin, mut more) = (self.shared.now(), Instant::now(), false);
+    fn do_chores(&mut self, begin: Instant) -> bool {
+        let (now, mut more) = (self.shared.now(), false);
         for _ in 0..CHORES.len() {
             let turn = self.chores.next;
             self.chores.next = (turn + 1) % CHORES.len();
@@ -96,7 +105,10 @@ impl Writer {
                 continue;
             }
             let chore = &CHORES[turn];
-            match (chore.step)(self) {
+            self.in_chore = true;
+            let done = (chore.step)(self);
+            self.in_chore = false;
+            match done {
                 Ok(some) => more |= some,
                 Err(error) => {
                     (chore.report)(self, error, now);
@@ -111,10 +123,10 @@ impl Writer {
     }
 
     fn move_some_keys(&mut self) -> StoreResult<bool> {
-        let moved = self.dedup.work(&self.conn, self.shared.now())?;
-        if moved {
-            self.checkpointer.add(self.dedup.take_written());
+        let now = self.shared.now();
+        if self.dedup.has_work(now) {
+            self.set_sync()?;
         }
-        Ok(moved)
+        self.dedup.work(&self.conn, now)
     }
 }

@@ -205,7 +205,6 @@ impl Writer {
         count.add(old.state, -1);
         count.add(new.state, 1);
         count.held += i64::from(new.is_held()) - i64::from(old.is_held());
-        self.effects.rows += 1;
         let (due, expires) = (new.due.0, row.expires);
         self.effects.replayed.push(ReplayedDelivery { lane, due, seq, expires });
         Ok(true)

@@ -12,13 +12,15 @@ use crate::embedded::EmbeddedStore;
 use crate::embedded::ledger_page::{LedgerRows, page};
 use crate::embedded::operator::CHUNK;
 use crate::embedded::requests::WriterRequest;
-use crate::embedded::shared::StoreShared;
+use crate::embedded::shared::{REPAIR, StoreShared};
 use crate::embedded::sql::holdings;
 use crate::embedded::sql::prune::{PRUNE_CALL, PruneStep};
 use crate::embedded::sql::rows::{self, DELIVERY, MessageRow};
 use crate::embedded::sql::statement::is_local;
 use crate::holdings::HoldingSums;
 use crate::view;
+
+const PRUNE_INCOMPLETE: &str = "prune_incomplete";
 
 #[async_trait]
 impl Ledger for EmbeddedStore {
@@ -172,15 +174,14 @@ impl Ledger for EmbeddedStore {
     }
 
     async fn prune(&self, retention: &Retention) -> StoreResult<PruneProgress> {
-        self.run_task(|writer| writer.prune_keys()).await?;
-        while self.run_task(|writer| writer.prune_strikes()).await? {}
-        while self.run_task(|writer| writer.prune_deleted_marks()).await? {}
-        while self.run_task(|writer| writer.prune_documents()).await? {}
         let retention = Arc::new(retention.clone());
-        let discard_some = |retention: Arc<Retention>| {
-            self.run_task(move |writer| writer.discard_some(&retention))
-        };
-        while discard_some(retention.clone()).await? {}
+        let mut errors = Vec::new();
+        errors.extend(self.repeat(|writer| writer.prune_keys().map(|()| false)).await?);
+        errors.extend(self.repeat(Writer::prune_strikes).await?);
+        errors.extend(self.repeat(Writer::prune_deleted_marks).await?);
+        errors.extend(self.repeat(Writer::prune_documents).await?);
+        let times = retention.clone();
+        errors.extend(self.repeat(move |writer| writer.discard_some(&times)).await?);
         let over_by = self.shared.earliest();
         let mut progress = PruneProgress { deleted: 0, has_more: true };
         while progress.has_more && progress.deleted < PRUNE_CALL {
@@ -190,12 +191,41 @@ impl Ledger for EmbeddedStore {
             progress.deleted += some;
             progress.has_more = more;
         }
-        while self.run_task(|writer| writer.collect_lanes()).await? {}
+        errors.extend(self.repeat(Writer::collect_lanes).await?);
+        self.report_pruning(&errors);
         Ok(progress)
     }
 
     fn check_health(&self) -> StoreHealth {
         self.shared.check_health()
+    }
+}
+
+impl EmbeddedStore {
+    /// Deletes of one kind until there is no more. Returns the error if something cannot be read: the other kinds go
+    /// on.
+    async fn repeat(
+        &self,
+        step: impl Fn(&mut Writer) -> StoreResult<bool> + Clone + Send + 'static,
+    ) -> StoreResult<Option<StoreError>> {
+        loop {
+            let step = step.clone();
+            match self.run_task(move |writer| step(writer)).await {
+                Ok(true) => {}
+                Ok(false) => return Ok(None),
+                Err(error) if is_local(&error) => return Ok(Some(error)),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn report_pruning(&self, errors: &[StoreError]) {
+        let problems = &self.shared.problems;
+        let Some(error) = errors.first() else { return problems.resolve(PRUNE_INCOMPLETE) };
+        let what = format!(
+            "some of what is over cannot be deleted ({error}); the rest is deleted as usual; {REPAIR}"
+        );
+        problems.report(PRUNE_INCOMPLETE, self.shared.now(), what);
     }
 }
 

@@ -85,6 +85,8 @@ pub struct StoreOptions {
     /// Disk space that is kept back, so that accepted deliveries can be finished on a full disk; none if 0.
     /// It also bounds the journal, which otherwise grows to some 45 MiB under load.
     pub reserve_bytes: u64,
+    /// Beyond this size, no new work is taken while another program keeps the journal from being cut.
+    pub journal_bytes_max: u64,
 }
 
 impl Default for StoreOptions {
@@ -97,6 +99,7 @@ impl Default for StoreOptions {
             listed_at_once: 32_768,
             dedup_bucket_keys: 114_688,
             reserve_bytes: 64 << 20,
+            journal_bytes_max: 4 << 30,
         }
     }
 }

@@ -108,7 +108,6 @@ impl Writer {
         if let Some(reason) = reason {
             self.effects.counts_of(dead.tenant).add_dead(reason, -1);
         }
-        self.effects.rows += 2;
         Ok(Some(dead))
     }
 
@@ -207,7 +206,6 @@ impl Writer {
         let count = self.effects.counts_of(tenant);
         count.add(state, -1);
         count.add(State::Cancelled, 1);
-        self.effects.rows += 1;
         Ok(tenant)
     }
 }

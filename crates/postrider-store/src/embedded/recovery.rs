@@ -88,13 +88,21 @@ impl Writer {
     pub(crate) fn settle_damaged(&mut self, row: &SettleRow, error: &StoreError) -> SettleResult {
         let (seq, token) = (row.seq(), row.settlement.token);
         tracing::error!(delivery = %row.settlement.delivery, %error, "the settlement of a delivery cannot be written");
-        self.numbers_only = true;
-        let numbers = self.transact_surely(|writer| SettleRow::write(slice::from_ref(row), writer));
-        self.numbers_only = false;
-        match numbers.as_deref() {
-            Ok([SettleResult::Done]) => return SettleResult::Done,
-            Ok(_) => return SettleResult::Fenced,
-            Err(_) => {}
+        for leaves_list in [false, true] {
+            (self.numbers_only, self.leaves_list) = (true, leaves_list);
+            let numbers =
+                self.transact_surely(|writer| SettleRow::write(slice::from_ref(row), writer));
+            (self.numbers_only, self.leaves_list) = (false, false);
+            match numbers.as_deref() {
+                Ok([SettleResult::Done]) => {
+                    if leaves_list {
+                        self.report_damaged_list(error);
+                    }
+                    return SettleResult::Done;
+                }
+                Ok(_) => return SettleResult::Fenced,
+                Err(_) => {}
+            }
         }
         match self.bury_unreadable(seq) {
             Ok(()) => self.shared.index().settled(seq, AfterSettle::Final, self.shared.now().0),
@@ -118,6 +126,19 @@ impl Writer {
     /// Moves a damaged delivery to the dead letters. Uses nothing but its number and its lane, because
     /// the rest of the row may be damaged.
     pub(crate) fn bury_unreadable(&mut self, seq: u64) -> StoreResult<()> {
+        match self.bury_by_number(seq) {
+            // If it stays in the list, it is found to be final when it is read.
+            Err(error) if is_local(&error) => {
+                self.leaves_list = true;
+                let buried = self.bury_by_number(seq);
+                self.leaves_list = false;
+                buried
+            }
+            buried => buried,
+        }
+    }
+
+    fn bury_by_number(&mut self, seq: u64) -> StoreResult<()> {
         self.transact_surely(|writer| {
             let now = writer.shared.now();
             let found = first_row(
@@ -147,12 +168,7 @@ impl Writer {
                 params![seq as i64, State::Failed.code(), DeadReason::Poison.code(), now.0],
             )?;
             writer.add_dead_letter(seq)?;
-            // If it stays in the list, it is found to be final when it is read.
-            if let Err(error) = writer.relist(seq, (lane, due), None)
-                && !is_local(&error)
-            {
-                return Err(error);
-            }
+            writer.relist(seq, (lane, due), None)?;
             let tenant = TenantId(tenant.into());
             if let Some(&tenant) = writer.tenants.get(&tenant) {
                 let count = writer.effects.counts_of(tenant);

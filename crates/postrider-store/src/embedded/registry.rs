@@ -142,7 +142,6 @@ impl Writer {
         let Some(hash) = first_row(&self.conn, delete, row, |row| get::<[u8; 16]>(row, 0))? else {
             return Ok(false);
         };
-        self.effects.rows += 1;
         if cancels {
             let now = self.shared.now();
             let key = order_key(self.shared.ids().next(now));
@@ -151,7 +150,6 @@ impl Writer {
                         WHERE deleted_before IS NOT NULL";
             run(&self.conn, mark, params![tenant.as_str(), hash, key as i64])?;
             self.effects.gone.push((tenant.clone(), AddressHash(hash), true));
-            self.effects.rows += 1;
         }
         Ok(true)
     }
@@ -180,7 +178,6 @@ impl Writer {
         if run(&self.conn, update, params![tenant.as_str(), old, hash.0])? > 0 {
             self.effects.struck.insert((tenant.clone(), hash), true);
         }
-        self.effects.rows += 3;
         Ok(true)
     }
 
@@ -192,7 +189,6 @@ impl Writer {
             let delete = "DELETE FROM gone WHERE (tenant, hash) IN (SELECT tenant, hash FROM gone \
                           WHERE deleted_before < ?1 LIMIT ?2)";
             let deleted = run(&writer.conn, delete, params![before, AT_ONCE as i64])?;
-            writer.effects.rows += deleted as u64;
             Ok(deleted == AT_ONCE)
         })
     }
@@ -237,7 +233,6 @@ impl Writer {
             if writer.shared.index().may_be_struck(&new.tenant, new.hash) {
                 writer.forgive(&new.tenant, new.hash)?;
             }
-            writer.effects.rows += 1;
             let address = found.ok_or_else(|| damaged("an address"))?;
             let is_new = address.id == id;
             Ok((address, is_new))

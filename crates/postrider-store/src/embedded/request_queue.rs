@@ -7,8 +7,8 @@ use super::requests::{WriterRequest, WriterTask};
 
 /// Rows of results in one transaction.
 const RESULT_ROWS: usize = 8_192;
-/// Rows of new work in one transaction. A larger request has one for itself.
-const NEW_ROWS: usize = 1_000;
+/// Rows of new work in one transaction, and in one request. A larger message has one for itself.
+pub(super) const NEW_ROWS: usize = 1_000;
 
 #[derive(Default)]
 pub(crate) struct RequestQueue {

@@ -27,7 +27,7 @@ use super::sql::discard::DiscardPlan;
 use super::sql::ended::EndedEntries;
 use super::sql::lanes::LaneNumbers;
 use super::sql::pack::PackingPosition;
-use super::sql::statement::{is_local, is_sync_failure, run, value};
+use super::sql::statement::{is_local, is_sync_failure, run, sql, value};
 use super::sql::waiting::ListingPosition;
 
 /// How long the deletion of what is old waits for a transaction that it can share.
@@ -51,6 +51,8 @@ pub(crate) struct Writer {
     pub(crate) discards: DiscardPlan,
     /// A page of the list of tags cannot be read; it is not used any more in this run.
     pub(crate) tags_unreadable: bool,
+    /// When the index of recipients may be looked at again for damage.
+    pub(crate) look_at_index: i64,
     /// When to list expiries again.
     pub(crate) list_expiries_at: i64,
     pub(crate) packing: PackingPosition,
@@ -62,6 +64,13 @@ pub(crate) struct Writer {
     pub(crate) free_pages: FreePages,
     /// Settlements write neither history nor payload, because the page beside theirs is damaged.
     pub(crate) numbers_only: bool,
+    /// Settlements leave the list of waiting deliveries as it is, because a page of it is damaged.
+    pub(crate) leaves_list: bool,
+    /// Whether a commit waits until the disk has it. Commits of chores do not: they answer nobody, and become durable
+    /// with the next commit that does.
+    commits_wait: bool,
+    /// A chore runs.
+    pub(crate) in_chore: bool,
     /// What the current transaction changes in memory.
     pub(crate) effects: TransactionEffects,
     pub(crate) checkpointer: Checkpointer,
@@ -94,6 +103,7 @@ impl Writer {
             prune_from: 0,
             discards: DiscardPlan::default(),
             tags_unreadable: false,
+            look_at_index: 0,
             list_expiries_at: 0,
             packing: PackingPosition::default(),
             listing: ListingPosition::default(),
@@ -103,6 +113,9 @@ impl Writer {
             reserve,
             free_pages: FreePages::default(),
             numbers_only: false,
+            leaves_list: false,
+            commits_wait: true,
+            in_chore: false,
             effects: TransactionEffects::default(),
             checkpointer,
             queue: RequestQueue::default(),
@@ -213,8 +226,12 @@ impl Writer {
     /// Writes all requests in one transaction. If that fails, they get smaller ones, so that one bad request
     /// fails alone.
     fn commit(&mut self, mut group: Vec<WriterRequest>) {
-        if !self.reserve.is_whole() {
-            group.retain_mut(|request| !refuse_new_work(request));
+        let refusal = match self.reserve.is_whole() {
+            true => self.checkpointer.refusal(),
+            false => Some(DiskReserve::refusal()),
+        };
+        if let Some(refusal) = refusal {
+            group.retain_mut(|request| !refuse_new_work(request, &refusal));
         }
         self.commit_group(&mut group);
     }
@@ -251,7 +268,7 @@ impl Writer {
         &mut self,
         body: impl FnOnce(&mut Self) -> StoreResult<T>,
     ) -> StoreResult<T> {
-        let result = self.in_transaction(body);
+        let result = self.set_sync().and_then(|()| self.in_transaction(body));
         let effects = std::mem::take(&mut self.effects);
         match result {
             Ok((value, totals)) => {
@@ -271,6 +288,17 @@ impl Writer {
         }
     }
 
+    /// Before a transaction: its commit waits for the disk, unless it is a chore's.
+    pub(crate) fn set_sync(&mut self) -> StoreResult<()> {
+        let waits = !self.in_chore;
+        if self.commits_wait != waits {
+            let level = if waits { "FULL" } else { "NORMAL" };
+            self.conn.pragma_update(None, "synchronous", level).map_err(sql)?;
+            self.commits_wait = waits;
+        }
+        Ok(())
+    }
+
     fn in_transaction<T>(
         &mut self,
         body: impl FnOnce(&mut Self) -> StoreResult<T>,
@@ -279,8 +307,14 @@ impl Writer {
         let value = body(self)?;
         self.release_bodies()?;
         self.write_ended()?;
-        self.effects.rows += self.dedup.append(&self.conn, &self.effects.dedup)?;
+        self.dedup.append(&self.conn, &self.effects.dedup)?;
         let totals = self.write_counts()?;
+        if self.conn.is_autocommit() {
+            // What was written since then is on disk, and memory does not know it.
+            let what = "a transaction was taken back while it was being written".to_owned();
+            self.shared.failure.fail(what.clone());
+            return Err(StoreError::Io { what, cause: None });
+        }
         run(&self.conn, "COMMIT", []).inspect_err(|error| {
             if is_sync_failure(error) {
                 // What the disk has now is not known, and a second try would not tell.
@@ -386,7 +420,6 @@ impl Writer {
         let settled = effects.settling.iter().filter(|(_, after)| after.is_some());
         self.shared.in_flight.ended(settled.map(|(seq, _)| *seq));
         self.dedup.committed(effects.dedup, now);
-        self.checkpointer.add(effects.rows);
         if wakes {
             self.shared.work.notify();
         }
@@ -418,9 +451,9 @@ impl Writer {
 }
 
 /// Answers a request that brings new work. False if it brings none.
-fn refuse_new_work(request: &mut WriterRequest) -> bool {
+fn refuse_new_work(request: &mut WriterRequest, refusal: &StoreError) -> bool {
     let write = request.as_shared_write().filter(|write| write.is_new_work());
-    write.map(|write| write.reply(Err(DiskReserve::refusal()))).is_some()
+    write.map(|write| write.reply(Err(refusal.clone()))).is_some()
 }
 
 fn writes(group: &mut [WriterRequest]) -> impl Iterator<Item = &mut dyn SharedWrite> {

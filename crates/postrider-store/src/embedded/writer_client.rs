@@ -3,6 +3,7 @@
 use postrider_core::ports::store::{StoreError, StoreResult};
 use tokio::sync::{mpsc, oneshot};
 
+use super::request_queue::NEW_ROWS;
 use super::requests::{GroupedWrite, SharedRow, WriterRequest};
 use super::writer::Writer;
 
@@ -22,10 +23,13 @@ impl WriterClient {
         request: impl FnOnce(oneshot::Sender<StoreResult<T>>) -> WriterRequest,
     ) -> StoreResult<T> {
         let (reply_to, reply) = oneshot::channel();
-        let requests = self.requests.upgrade().ok_or(StoreError::Closed)?;
-        requests.send(request(reply_to)).await.map_err(|_| StoreError::Closed)?;
-        drop(requests);
+        self.send(request(reply_to)).await?;
         reply.await.map_err(|_| StoreError::Closed)?
+    }
+
+    async fn send(&self, request: WriterRequest) -> StoreResult<()> {
+        let requests = self.requests.upgrade().ok_or(StoreError::Closed)?;
+        requests.send(request).await.map_err(|_| StoreError::Closed)
     }
 
     /// Writes rows in a transaction that other callers share. A row that could not be prepared gets its error.
@@ -41,14 +45,22 @@ impl WriterClient {
                 Err(error) => failed.push((place, error)),
             }
         }
-        let count = prepared.len();
+        let mut parts = Vec::new();
+        for part in in_parts(prepared) {
+            let (count, (reply_to, reply)) = (part.len(), oneshot::channel());
+            let sent = self.send(request(GroupedWrite::new(part, reply_to))).await;
+            parts.push((count, sent.map(|()| reply)));
+        }
         let mut answers = Vec::new();
-        if count > 0 {
-            let written = self.ask(|reply_to| request(GroupedWrite::new(prepared, reply_to))).await;
-            answers = match written {
-                Ok((answers, _)) => answers,
-                Err(error) => (0..count).map(|_| Err(error.clone())).collect(),
+        for (count, reply) in parts {
+            let written = match reply {
+                Ok(reply) => reply.await.unwrap_or(Err(StoreError::Closed)),
+                Err(error) => Err(error),
             };
+            match written {
+                Ok((some, _)) => answers.extend(some),
+                Err(error) => answers.extend((0..count).map(|_| Err(error.clone()))),
+            }
         }
         for (place, error) in failed {
             answers.insert(place.min(answers.len()), Err(error));
@@ -72,4 +84,27 @@ impl WriterClient {
         let request = WriterRequest::Task(Box::new(task));
         self.requests.upgrade().is_some_and(|requests| requests.try_send(request).is_ok())
     }
+}
+
+/// New work in requests that are small enough for one transaction, so that nobody waits long behind a large one.
+/// Everything else, and most new work, stays together.
+fn in_parts<R: SharedRow>(rows: Vec<R>) -> Vec<Vec<R>> {
+    if rows.is_empty() {
+        return Vec::new();
+    }
+    if !R::IS_NEW_WORK || rows.iter().map(R::rows).sum::<usize>() <= NEW_ROWS {
+        return vec![rows];
+    }
+    let (mut parts, mut part, mut size) = (Vec::new(), Vec::new(), 0);
+    for row in rows {
+        let more = row.rows();
+        if size > 0 && size + more > NEW_ROWS {
+            parts.push(std::mem::take(&mut part));
+            size = 0;
+        }
+        size += more;
+        part.push(row);
+    }
+    parts.push(part);
+    parts
 }

@@ -1,5 +1,6 @@
 /* Preloaded into a server: makes its disk fail as the file of POSTRIDER_FAULTS says. Each line is a fault:
- *   read PAGE    a page of the database cannot be read
+ *   read PAGE    a page of the database cannot be read: EIO
+ *   late PAGE    the same, but the disk does not answer: ETIMEDOUT, upon which SQLite gives up the transaction
  *   sync         the journal cannot be synced
  */
 #define _GNU_SOURCE
@@ -35,20 +36,24 @@ static int has_fault(const char *wanted) {
     return found;
 }
 
-static int cannot_read(int fd, off_t offset) {
+static int has_fault_at(const char *kind, off_t offset) {
     char wanted[64];
-    snprintf(wanted, sizeof wanted, "read %lld", (long long)(offset / 4096 + 1));
-    return is_file(fd, "/postrider.db") && has_fault(wanted);
+    snprintf(wanted, sizeof wanted, "%s %lld", kind, (long long)(offset / 4096 + 1));
+    return has_fault(wanted);
+}
+
+static int cannot_read(int fd, off_t offset) {
+    if (!is_file(fd, "/postrider.db")) return 0;
+    if (has_fault_at("read", offset)) errno = EIO;
+    else if (has_fault_at("late", offset)) errno = ETIMEDOUT;
+    else return 0;
+    return 1;
 }
 
 ssize_t pread(int fd, void *buffer, size_t count, off_t offset) {
     static ssize_t (*real)(int, void *, size_t, off_t);
     if (!real) real = dlsym(RTLD_NEXT, "pread");
-    if (cannot_read(fd, offset)) {
-        errno = EIO;
-        return -1;
-    }
-    return real(fd, buffer, count, offset);
+    return cannot_read(fd, offset) ? -1 : real(fd, buffer, count, offset);
 }
 
 ssize_t pread64(int fd, void *buffer, size_t count, off_t offset) {

@@ -70,8 +70,6 @@ pub(crate) struct TransactionEffects {
     pub(crate) listed_before: Option<u64>,
     /// Where pruning was before this transaction moved it.
     pub(crate) pruned_before: Option<u64>,
-    /// Rows written, as a measure of how much there is to checkpoint.
-    pub(crate) rows: u64,
 }
 
 impl TransactionEffects {

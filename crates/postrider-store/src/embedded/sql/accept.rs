@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use postrider_core::Message;
 use postrider_core::policy::ttl::expires_at;
-use postrider_core::ports::store::{Admission, Alternative, DedupKey, NewMessage};
+use postrider_core::ports::store::{Admission, Alternative, DedupKey, NewMessage, StoreError};
 
 use super::prelude::*;
 use crate::embedded::index::counts::TenantTotals;
@@ -58,6 +58,14 @@ impl SharedRow for NewMessageRows {
         }
         writer.transact(|writer| Self::write(rows, writer))
     }
+
+    fn write_damaged(&self, writer: &mut Writer, error: StoreError) -> StoreResult<Admission> {
+        if !writer.give_up_recipient_index() {
+            return Err(error);
+        }
+        let mut answers = Self::transact(std::slice::from_ref(self), writer)?;
+        answers.pop().ok_or(error)
+    }
 }
 
 /// The JSON of alternatives; `None` if there are none.
@@ -98,7 +106,6 @@ impl Writer {
         count.add(State::Queued, tails.len() as i64);
         let targets: usize = new.deliveries.iter().map(|d| d.target.as_json().len()).sum();
         count.bytes += (targets + new.content.len()) as i64;
-        self.effects.rows += 1 + tails.len() as u64;
         let first = order_key(message.0) + 1;
         let ids = (first..).zip(&tails).map(|(seq, tail)| DeliveryId(from_order_key(seq, *tail)));
         Ok(Admission::Accepted { message, deliveries: ids.collect() })

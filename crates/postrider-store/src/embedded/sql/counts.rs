@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use super::prelude::*;
 use super::scan::scan;
+use super::set_aside::set_aside;
 use crate::embedded::index::MemoryIndex;
 use crate::embedded::index::counts::{CountChange, TenantTotals};
 use crate::embedded::problems::ProblemList;
@@ -45,7 +46,7 @@ impl CountJournal {
             Self { last: counted.iter().copied().max().unwrap_or(0), ..Self::default() };
         let select =
             "SELECT id, changes FROM count_change WHERE id >= ?1 AND id < ?2 ORDER BY id LIMIT ?3";
-        let mut from = Some(0);
+        let (mut from, mut is_damaged) = (Some(0), false);
         while let Some(first) = from {
             let found = scan(conn, select, (first, i64::MAX as u64), ROWS_AT_ONCE, |row| {
                 let changes: Vec<(u32, CountChange)> =
@@ -55,6 +56,7 @@ impl CountJournal {
             for skipped in &found.skipped {
                 let what = format!("some counts of deliveries are wrong ({})", skipped.error);
                 problems.report("counts_unreadable", now, what);
+                is_damaged = true;
             }
             for (id, changes) in found.rows {
                 journal.note(id, changes.iter().map(|(tenant, _)| *tenant));
@@ -68,7 +70,25 @@ impl CountJournal {
             }
             from = found.next;
         }
+        if is_damaged {
+            journal.begin_anew(conn, index)?;
+        }
         Ok(journal)
+    }
+
+    /// Every transaction adds a row behind the last one, which may be on a page that cannot be read. So what was read
+    /// goes to the tenants, and the changes begin with an empty table.
+    fn begin_anew(&mut self, conn: &Connection, index: &MemoryIndex) -> StoreResult<()> {
+        let transaction = conn.unchecked_transaction().map_err(sql)?;
+        for tenant in std::mem::take(&mut self.behind) {
+            if let Some(known) = index.tenants.get(tenant) {
+                save_sum(&transaction, tenant, &known.totals, self.last)?;
+            }
+        }
+        set_aside(&transaction, "count_change", "(id INTEGER PRIMARY KEY, changes TEXT NOT NULL)")?;
+        transaction.commit().map_err(sql)?;
+        (self.rows, self.changes) = (0, 0);
+        Ok(())
     }
 
     pub(crate) fn next(&self) -> u64 {
@@ -151,13 +171,17 @@ impl Writer {
             let sum = |tenant: &u32| Some((*tenant, index.tenants.get(*tenant)?.totals.clone()));
             tenants.iter().filter_map(sum).collect()
         };
-        let update = "UPDATE tenant SET counts = ?2, counted = ?3 WHERE id = ?1";
         for (tenant, totals) in &sums {
-            run(&self.conn, update, params![tenant, to_json(totals)?, self.counts.last as i64])?;
+            save_sum(&self.conn, *tenant, totals, self.counts.last)?;
         }
-        self.effects.rows += sums.len() as u64;
         Ok(())
     }
+}
+
+/// The sum of a tenant up to this row of changes.
+fn save_sum(conn: &Connection, tenant: u32, totals: &TenantTotals, upto: u64) -> StoreResult<()> {
+    let update = "UPDATE tenant SET counts = ?2, counted = ?3 WHERE id = ?1";
+    run(conn, update, params![tenant, to_json(totals)?, upto as i64]).map(drop)
 }
 
 #[cfg(test)]

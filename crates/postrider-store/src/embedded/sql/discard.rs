@@ -42,7 +42,7 @@ struct KeptRange {
 impl DiscardPlan {
     /// With other times than before, everything is read once more.
     fn adapt(&mut self, retention: i64, shortest: Duration) {
-        if self.retention != Some(retention) || self.kept.len() > RANGES_MAX {
+        if self.retention != Some(retention) {
             *self = Self { retention: Some(retention), shortest, ..Self::default() };
         }
     }
@@ -66,6 +66,21 @@ impl DiscardPlan {
             self.kept.insert(first, KeptRange { end, next });
         }
         self.read_before = self.read_before.max(end);
+        if self.kept.len() > RANGES_MAX {
+            self.join_neighbours();
+        }
+    }
+
+    /// Half as many ranges, each of which is read as soon as one of its two parts would be.
+    fn join_neighbours(&mut self) {
+        let mut old = std::mem::take(&mut self.kept).into_iter();
+        while let Some((first, mut range)) = old.next() {
+            if let Some((_, other)) = old.next() {
+                let next = [range.next, other.next].into_iter().flatten().min();
+                range = KeptRange { end: other.end, next };
+            }
+            self.kept.insert(first, range);
+        }
     }
 
     /// A delivery is a dead letter now, perhaps in a range that was read.

@@ -103,7 +103,6 @@ impl Writer {
         let row = params![new.name, version.0 as i64, new.json, until.map(|until| until.0)];
         run(&self.conn, insert, row)?;
         set_meta(&self.conn, NEWEST, version.0 as i64)?;
-        self.effects.rows += 2;
         if new.json.is_none() {
             self.forget_most_deletions()?;
         }
@@ -131,7 +130,6 @@ impl Writer {
             writer.note_forgotten(forgotten.iter().copied().max())?;
             let ended = run(&writer.conn, &end, params![over_by, limit])?;
             writer.forget_most_deletions()?;
-            writer.effects.rows += (forgotten.len() + ended) as u64;
             Ok(forgotten.len() + ended)
         })?;
         Ok(changed >= PRUNED_AT_ONCE)

@@ -97,7 +97,6 @@ impl Writer {
             entries.extend_from_slice(&due.to_le_bytes());
             entries.extend_from_slice(&seq.to_le_bytes());
         }
-        self.effects.rows += 1;
         let insert = "INSERT INTO waiting_ended (id, entries) VALUES (?1, ?2)";
         let noted = run(&self.conn, insert, params![self.ended.last + 1, entries]).map(drop);
         // A damaged page stops nothing: the transaction is tried again in smaller ones.
@@ -133,40 +132,47 @@ impl Writer {
         Ok(())
     }
 
+    /// Deletes up to so many entries, and the notes about all of them behind the last one.
     fn delete_ended_part(&mut self, limit: usize) -> StoreResult<()> {
-        let part: Vec<EndedWaitingEntry> =
-            self.ended.deleting.iter().take(limit).copied().collect();
-        let done = part.len() == self.ended.deleting.len();
-        let upto = self.ended.deleting_upto.filter(|_| done);
-        self.transact_surely(|writer| {
-            let mut delete = writer.conn.prepare_cached(DELETE).map_err(sql)?;
-            for (lane, due, seq) in &part {
-                match delete.execute(params![lane, due, *seq as i64]).map_err(sql) {
-                    // It stays; a start makes the list anew.
-                    Err(error) if is_local(&error) => writer.report_damaged_list(&error),
-                    done => {
-                        done?;
-                    }
-                }
-            }
-            drop(delete);
-            writer.effects.rows += part.len() as u64;
-            match upto {
-                Some(upto) => {
-                    let delete = "DELETE FROM waiting_ended WHERE id <= ?1";
-                    run(&writer.conn, delete, [upto]).map(drop)
-                }
-                None => Ok(()),
-            }
-        })?;
-        self.ended.deleting.drain(..part.len());
-        if done {
-            self.ended.deleting_upto = None;
+        let count = self.delete_entries(limit)?;
+        self.ended.deleting.drain(..count);
+        let Some(upto) = self.ended.deleting_upto.filter(|_| self.ended.deleting.is_empty()) else {
+            return Ok(());
+        };
+        let delete = "DELETE FROM waiting_ended WHERE id <= ?1";
+        match self.transact_surely(|writer| run(&writer.conn, delete, [upto])) {
+            // What they name is deleted already, and the next start finds that.
+            Err(error) if is_local(&error) => self.report_damaged_list(&error),
+            done => drop(done?),
         }
+        self.ended.deleting_upto = None;
         Ok(())
     }
 
-    fn report_damaged_list(&self, error: &StoreError) {
+    /// Fewer at once where a page cannot be read. Returns how many are done with; one that cannot be deleted stays in
+    /// the list, and the next start makes the list anew.
+    fn delete_entries(&mut self, limit: usize) -> StoreResult<usize> {
+        let mut count = limit.min(self.ended.deleting.len());
+        loop {
+            let part: Vec<EndedWaitingEntry> =
+                self.ended.deleting.iter().take(count).copied().collect();
+            let deleted = self.transact_surely(|writer| {
+                part.iter().try_for_each(|(lane, due, seq)| {
+                    run(&writer.conn, DELETE, params![lane, due, *seq as i64]).map(drop)
+                })
+            });
+            match deleted {
+                Err(error) if is_local(&error) && count > 1 => count /= 2,
+                Err(error) if is_local(&error) => {
+                    self.report_damaged_list(&error);
+                    return Ok(count);
+                }
+                deleted => return deleted.map(|()| count),
+            }
+        }
+    }
+
+    pub(crate) fn report_damaged_list(&self, error: &StoreError) {
         let what = format!("the list of waiting deliveries is damaged ({error}); {REPAIR}");
         self.shared.problems.report("index_damaged", self.shared.now(), what);
     }

@@ -6,6 +6,7 @@ use postrider_core::ports::store::StoreError;
 
 use super::prelude::*;
 use super::scan::scan;
+use super::set_aside::set_aside;
 use super::statement::is_local;
 use crate::embedded::index::LeaseBatch;
 use crate::embedded::index::expiry::{ExpiryIndex, PAUSE_MS, SavedBlock};
@@ -41,13 +42,8 @@ pub(crate) fn load(conn: &Connection, last_id: u64) -> StoreResult<ExpiryIndex> 
 }
 
 fn renew_list(conn: &Connection) -> StoreResult<()> {
-    let select = "SELECT count(*) FROM sqlite_master WHERE name GLOB 'expiry_damaged_*'";
-    let number: i64 = value(conn, select, [])?.unwrap_or(0);
-    conn.execute_batch(&format!(
-        "ALTER TABLE expiry RENAME TO expiry_damaged_{number}; CREATE TABLE expiry ( \
-         expires INTEGER NOT NULL, seq INTEGER NOT NULL, PRIMARY KEY (expires, seq)) WITHOUT ROWID"
-    ))
-    .map_err(sql)?;
+    let columns = "(expires INTEGER NOT NULL, seq INTEGER NOT NULL, PRIMARY KEY (expires, seq)) WITHOUT ROWID";
+    set_aside(conn, "expiry", columns)?;
     set_meta(conn, "swept", 0)
 }
 
@@ -83,7 +79,6 @@ impl Writer {
         let (pending, to) = self.pending_between(from, to)?;
         if !pending.is_empty() {
             self.transact_surely(|writer| {
-                writer.effects.rows += pending.len() as u64;
                 for (expires, seq) in &pending {
                     run(&writer.conn, LIST, params![expires, *seq as i64])?;
                 }
@@ -192,7 +187,7 @@ impl Writer {
         Ok(batch)
     }
 
-    /// The list cannot be read: begins a new one. The old one is kept aside, because it cannot be deleted.
+    /// The list cannot be read: begins a new one.
     fn renew_list(&mut self, error: &StoreError) -> StoreResult<()> {
         tracing::error!(%error, "the list of expiries is damaged; it is made anew");
         self.transact_surely(|writer| renew_list(&writer.conn))?;
@@ -221,7 +216,6 @@ impl Writer {
             return Ok(());
         }
         self.transact_surely(|writer| {
-            writer.effects.rows += stale.len() as u64;
             let delete = "DELETE FROM expiry WHERE expires = ?1 AND seq = ?2";
             for (expires, seq) in stale {
                 run(&writer.conn, delete, params![expires, *seq as i64])?;

@@ -128,7 +128,6 @@ impl Writer {
             for (_, lane) in &idle {
                 run(&writer.conn, "DELETE FROM lane WHERE id = ?1", [lane])?;
             }
-            writer.effects.rows += idle.len() as u64;
             Ok(())
         })?;
         let mut index = self.shared.index();

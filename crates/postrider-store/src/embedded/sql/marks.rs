@@ -1,10 +1,13 @@
 //! Marks of deliveries on disk, beside their rows. Most deliveries never have one.
 
 use super::prelude::*;
+use super::scan::scan;
 use super::statement::is_local;
 use crate::embedded::in_flight::UnfinishedRun;
 use crate::embedded::index::MemoryIndex;
+use crate::embedded::problems::ProblemList;
 use crate::embedded::requests::SharedRow;
+use crate::embedded::shared::REPAIR;
 use crate::holder::HolderNonce;
 use crate::progress::DeliveryMark;
 
@@ -16,22 +19,20 @@ pub(crate) fn count_crash(conn: &Connection, left: &UnfinishedRun) -> StoreResul
     if left.in_flight.is_empty() || counted as u64 >= left.run {
         return Ok(());
     }
-    let transaction = conn.unchecked_transaction().map_err(sql)?;
-    for (seq, at) in &left.in_flight {
-        // A delivery that was settled since is not in flight, even if the log does not say so.
-        let count = "INSERT INTO mark (seq, crashes, started, cancelled) \
-                     SELECT seq, 1, 0, 0 FROM delivery \
-                     WHERE seq = ?1 AND due IS NOT NULL AND changed <= ?2 \
-                     ON CONFLICT (seq) DO UPDATE SET crashes = crashes + 1";
-        match run(&transaction, count, params![*seq as i64, at]) {
-            Err(error) if is_local(&error) => {
-                tracing::error!(seq, %error, "a delivery that was in flight cannot be read");
+    match count_at_once(conn, left) {
+        Err(error) if is_local(&error) => {
+            for (&seq, &at) in &left.in_flight {
+                match count_one(conn, seq, at) {
+                    Err(error) if is_local(&error) => {
+                        tracing::error!(seq, %error, "a delivery that was in flight cannot be read");
+                    }
+                    done => done?,
+                }
             }
-            done => drop(done?),
+            set_meta(conn, "crash_counted", left.run as i64)?;
         }
+        counted => counted?,
     }
-    set_meta(&transaction, "crash_counted", left.run as i64)?;
-    transaction.commit().map_err(sql)?;
     tracing::warn!(
         in_flight = left.in_flight.len(),
         "the previous process did not shut down cleanly; the deliveries in flight are marked"
@@ -39,7 +40,29 @@ pub(crate) fn count_crash(conn: &Connection, left: &UnfinishedRun) -> StoreResul
     Ok(())
 }
 
-pub(crate) fn load(conn: &Connection, index: &mut MemoryIndex) -> StoreResult<()> {
+fn count_at_once(conn: &Connection, left: &UnfinishedRun) -> StoreResult<()> {
+    let transaction = conn.unchecked_transaction().map_err(sql)?;
+    left.in_flight.iter().try_for_each(|(&seq, &at)| count_one(&transaction, seq, at))?;
+    set_meta(&transaction, "crash_counted", left.run as i64)?;
+    transaction.commit().map_err(sql)
+}
+
+/// A delivery that was settled since is not in flight, even if the log does not say so.
+fn count_one(conn: &Connection, seq: u64, at: i64) -> StoreResult<()> {
+    let count = "INSERT INTO mark (seq, crashes, started, cancelled) \
+                 SELECT seq, 1, 0, 0 FROM delivery \
+                 WHERE seq = ?1 AND due IS NOT NULL AND changed <= ?2 \
+                 ON CONFLICT (seq) DO UPDATE SET crashes = crashes + 1";
+    run(conn, count, params![seq as i64, at]).map(drop)
+}
+
+/// Leaves out marks that cannot be read.
+pub(crate) fn load(
+    conn: &Connection,
+    index: &mut MemoryIndex,
+    problems: &ProblemList,
+    now: Timestamp,
+) -> StoreResult<()> {
     let stale = "DELETE FROM mark WHERE NOT EXISTS (SELECT 1 FROM delivery d \
                  WHERE d.seq = mark.seq AND d.due IS NOT NULL)";
     match run(conn, stale, []) {
@@ -47,13 +70,22 @@ pub(crate) fn load(conn: &Connection, index: &mut MemoryIndex) -> StoreResult<()
         Err(error) if is_local(&error) => tracing::error!(%error, "some old marks stay"),
         done => drop(done?),
     }
-    let select = "SELECT seq, crashes, started, cancelled FROM mark";
-    all_rows(conn, select, [], |row| {
+    let select = "SELECT seq, crashes, started, cancelled FROM mark \
+                  WHERE seq >= ?1 AND seq < ?2 ORDER BY seq LIMIT ?3";
+    let found = scan(conn, select, (0, i64::MAX as u64), usize::MAX, |row| {
         let (crashes, started, cancelled) = (get(row, 1)?, get(row, 2)?, get(row, 3)?);
         index.set_mark(unsigned(row, 0)?, DeliveryMark { crashes, started, cancelled });
-        Ok(())
-    })
-    .map(drop)
+        Ok(None::<()>)
+    })?;
+    for skipped in &found.skipped {
+        let what = format!(
+            "marks of some deliveries cannot be read ({}): whether they were in flight at a crash, or cancelled, \
+             is not known; {REPAIR}",
+            skipped.error
+        );
+        problems.report_about("rows_unreadable", skipped.from, now, what);
+    }
+    Ok(())
 }
 
 /// Notes attempts that are about to be sent: a delivery and the token of its lease.
@@ -97,7 +129,6 @@ impl Writer {
     }
 
     pub(crate) fn put_mark(&mut self, seq: u64, mark: DeliveryMark) -> StoreResult<()> {
-        self.effects.rows += 1;
         self.effects.marks.push((seq, mark));
         let done = if mark.is_empty() {
             run(&self.conn, "DELETE FROM mark WHERE seq = ?1", [seq as i64])

@@ -24,6 +24,7 @@ use crate::embedded::sql::counts::CountJournal;
 use crate::embedded::sql::dedup::DedupStore;
 use crate::embedded::sql::documents_step::tables_set_aside;
 use crate::embedded::sql::ended::EndedEntries;
+use crate::embedded::sql::indexes::renew_document_index;
 use crate::embedded::sql::lanes::LaneNumbers;
 use crate::embedded::sql::schema::open_writer;
 use crate::embedded::sql::strikes::{self, tenant_and_hash};
@@ -40,7 +41,7 @@ pub(crate) fn open(
 ) -> StoreResult<(Writer, JoinHandle<()>)> {
     let database = folder.file(DATABASE);
     check_before_open(&database)?;
-    let conn = open_writer(&database, options.page_cache_kib)?;
+    let mut conn = open_writer(&database, options.page_cache_kib)?;
     if let Some(max) = reserve.journal_max() {
         conn.pragma_update(None, "journal_size_limit", max as i64).map_err(sql)?;
     }
@@ -61,16 +62,22 @@ pub(crate) fn open(
     load_gone(&conn, &mut index, &problems, now)?;
     strikes::load(&conn, &mut index, &problems, now)?;
     marks::count_crash(&conn, &InFlightLog::read_left(&folder.file(IN_FLIGHT)))?;
-    marks::load(&conn, &mut index)?;
+    marks::load(&conn, &mut index, &problems, now)?;
     index.oldest.seq = load_pending(&conn, &mut index, last_id, &problems, now)?.min(last_id);
     index.expiry = expiry::load(&conn, last_id)?;
     let dedup = DedupStore::load(&conn, options.dedup_bucket_keys, now, &problems)?;
     let ids = IdGenerator::above(last_id);
     let in_flight = InFlightLog::begin(&folder.file(IN_FLIGHT), run);
+    renew_document_index(&conn)?;
     let documents = (database.clone(), documents::newest(&conn)?);
     let shared = Arc::new(StoreShared::new(clock, index, ids, in_flight, problems, documents));
-    let (checkpointer, checkpoints) =
-        Checkpointer::start(&database, reserve.journal_max(), shared.clone())?;
+    let (checkpointer, checkpoints) = Checkpointer::start(
+        &database,
+        &mut conn,
+        reserve.journal_max(),
+        options.journal_bytes_max,
+        shared.clone(),
+    )?;
     let mut writer = Writer::new(conn, shared, (lanes, dedup, counts), checkpointer, reserve, run);
     let pruned = value::<i64>(&writer.conn, "SELECT value FROM meta WHERE key = 'pruned'", [])?;
     writer.prune_from = pruned.unwrap_or(0) as u64;

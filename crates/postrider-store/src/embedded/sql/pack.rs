@@ -141,7 +141,6 @@ impl Writer {
         if copied != deleted || deleted != written {
             return Err(damaged("a range of finished deliveries"));
         }
-        self.effects.rows += written as u64;
         Ok(())
     }
 

@@ -11,6 +11,7 @@ use postrider_core::ports::store::{Retention, RetentionTimes, StoreError};
 
 use super::prelude::*;
 use super::scan::scan;
+use super::set_aside::set_aside;
 use super::statement::is_local;
 use crate::embedded::requests::SharedRow;
 
@@ -18,6 +19,9 @@ use crate::embedded::requests::SharedRow;
 const PRUNE_STEP: usize = 150;
 /// Listed deliveries that one step reads, one by one.
 const LISTED_STEP: usize = 50;
+/// The table `prune_later`, as in the schema.
+const LATER_COLUMNS: &str =
+    "(at INTEGER NOT NULL, seq INTEGER NOT NULL, PRIMARY KEY (at, seq)) WITHOUT ROWID";
 /// Rows that one call deletes.
 pub(crate) const PRUNE_CALL: u64 = 10_000;
 
@@ -114,10 +118,25 @@ impl Writer {
     /// The same in as many transactions as are needed, if a row cannot be deleted or the disk is full.
     fn prune_what_can_be(&mut self, step: &PruneStep) -> StoreResult<(u64, bool)> {
         self.transact_surely(|writer| writer.look_again_if_new(&step.retention))?;
-        let seen = self.next_old(step)?;
+        let seen = match self.next_old(step) {
+            Err(error) if is_local(&error) => return self.renew_later(&error).map(|()| (0, true)),
+            seen => seen?,
+        };
         let (pruned, failed) = self.prune_rows(&seen.old)?;
-        self.transact_surely(|writer| writer.save_position(&seen, &failed))?;
+        match self.transact_surely(|writer| writer.save_position(&seen, &failed)) {
+            Err(error) if is_local(&error) => self.renew_later(&error)?,
+            saved => saved?,
+        }
         Ok((pruned, seen.more))
+    }
+
+    /// The list of what is to be looked at later is damaged: begins a new one, and looks at everything once more.
+    fn renew_later(&mut self, error: &StoreError) -> StoreResult<()> {
+        tracing::error!(%error, "the list of deliveries to be deleted later is damaged; it is made anew");
+        self.transact_surely(|writer| {
+            set_aside(&writer.conn, "prune_later", LATER_COLUMNS)?;
+            writer.move_pruning(0)
+        })
     }
 
     /// What was seen needs no second look, except what is to be looked at later, and what `failed`.
@@ -128,7 +147,6 @@ impl Writer {
             let delete = "DELETE FROM prune_later WHERE at = ?1 AND seq = ?2";
             run(&self.conn, delete, params![at, *seq as i64])?;
         }
-        self.effects.rows += seen.listed.len() as u64;
         self.list_for_later(&seen.later)?;
         self.list_for_later(failed)?;
         self.move_pruning(seen.position)
@@ -160,7 +178,9 @@ impl Writer {
 
     /// A delivery that the search has passed is final now.
     pub(crate) fn list_if_passed(&mut self, seq: u64, changed: Timestamp) -> StoreResult<()> {
-        if seq < self.prune_from { self.list_for_later(&[(changed.0, seq)]) } else { Ok(()) }
+        // If the list is damaged, the next deletion makes it anew and finds the delivery.
+        let is_left_out = self.numbers_only || seq >= self.prune_from;
+        if is_left_out { Ok(()) } else { self.list_for_later(&[(changed.0, seq)]) }
     }
 
     fn list_for_later(&mut self, later: &[(i64, u64)]) -> StoreResult<()> {
@@ -168,7 +188,6 @@ impl Writer {
         for (at, seq) in later {
             run(&self.conn, insert, params![at, *seq as i64])?;
         }
-        self.effects.rows += later.len() as u64;
         Ok(())
     }
 
@@ -178,6 +197,7 @@ impl Writer {
         match self.transact_surely(|writer| writer.delete_rows(old)) {
             Ok(()) => Ok((old.len() as u64, Vec::new())),
             Err(error) if !is_local(&error) && !is_too_much(&error, old) => Err(error),
+            Err(_) if old.len() <= 1 && self.give_up_recipient_index() => self.prune_rows(old),
             Err(error) if old.len() <= 1 => {
                 tracing::warn!(%error, "an old delivery cannot be deleted");
                 let now = self.shared.now().0;
@@ -203,7 +223,6 @@ impl Writer {
             let tenant = self.tenant_of(row.lane)?;
             self.effects.counts_of(tenant).add(row.state, -1);
         }
-        self.effects.rows += old.len() as u64 * 2;
         Ok(())
     }
 

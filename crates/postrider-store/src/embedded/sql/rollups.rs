@@ -70,7 +70,6 @@ impl Writer {
         let tenant = name.tenant.as_ref().map_or("", |tenant| tenant.as_str());
         let values = params![name.span.code(), name.at.0, tenant, name.writer as i64, new.text];
         run(&self.conn, put, values)?;
-        self.effects.rows += 1;
         Ok(())
     }
 
@@ -84,7 +83,6 @@ impl Writer {
                       (SELECT id FROM rollup WHERE span = ?1 AND at < ?2 ORDER BY at LIMIT ?3)";
         let values = params![span.code(), before.0, PRUNED_AT_ONCE];
         let deleted = run(&self.conn, delete, values)? as u64;
-        self.effects.rows += 3 * deleted;
         Ok(deleted)
     }
 }

@@ -3,7 +3,7 @@
 use postrider_core::ports::store::StoreError;
 
 use super::prelude::*;
-use super::statement::is_local;
+use super::statement::{StatementErrors, is_skippable};
 
 /// What a scan read and what it had to leave out.
 pub(crate) struct RowScan<T> {
@@ -22,7 +22,8 @@ pub(crate) struct SkippedKeys {
 }
 
 /// Reads at most `limit` rows with keys from `from` to before `to`. `select` takes these three in this order,
-/// returns the key as its first column, and is sorted by it. `read` makes nothing of a row by `None`.
+/// returns the key as its first column, and is sorted by it. `read` makes nothing of a row by `None`. In a transaction,
+/// an unreadable page is an error: SQLite has taken the transaction back.
 pub(crate) fn scan<T>(
     conn: &Connection,
     select: &str,
@@ -31,13 +32,14 @@ pub(crate) fn scan<T>(
     mut read: impl FnMut(&Row<'_>) -> StoreResult<Option<T>>,
 ) -> StoreResult<RowScan<T>> {
     let mut scan = RowScan { rows: Vec::new(), skipped: Vec::new(), next: None };
+    let errors = StatementErrors::of(conn);
     let mut statement = conn.prepare_cached(select).map_err(sql)?;
     let (mut at, mut count) = (from, 0);
     'search: while at < to && count < limit {
         let values = params![at as i64, to as i64, (limit - count) as i64];
         let mut rows = statement.query(values).map_err(sql)?;
         loop {
-            match rows.next().map_err(sql) {
+            match rows.next().map_err(|error| errors.translate(error)) {
                 Ok(None) if count < limit => return Ok(scan),
                 Ok(None) => break 'search,
                 Ok(Some(row)) => {
@@ -49,14 +51,14 @@ pub(crate) fn scan<T>(
                     }
                     match read(row) {
                         Ok(found) => scan.rows.extend(found),
-                        Err(error) if is_local(&error) => {
+                        Err(error) if is_skippable(&error) => {
                             scan.skipped.push(SkippedKeys { from: key, to: key + 1, error });
                         }
                         Err(error) => return Err(error),
                     }
                     (at, count) = (key + 1, count + 1);
                 }
-                Err(error) if is_local(&error) => {
+                Err(error) if is_skippable(&error) => {
                     drop(rows);
                     let is_readable = |key: u64| {
                         let found = statement.query(params![key as i64, to as i64, 1]);

@@ -118,7 +118,6 @@ impl Writer {
             "" => delivery.log.as_deref().map(str::to_owned),
             attempts => Some(appended(delivery.log.as_deref(), new.tries, attempts)?),
         };
-        self.effects.rows += 1;
         self.learn(row, delivery, decision, struck)?;
         match decision {
             Decision::FallBack if self.numbers_only => {
@@ -288,7 +287,6 @@ impl Writer {
             params![tenant.as_str(), hash.0, gone, now.0],
         )?;
         self.effects.gone.push((tenant.clone(), hash, true));
-        self.effects.rows += 2;
         Ok(())
     }
 }

@@ -6,9 +6,39 @@ use postrider_core::ports::store::{StoreError, StoreResult};
 use rusqlite::types::FromSql;
 use rusqlite::{Connection, ErrorCode, Params, Row, RowIndex, ToSql, ffi};
 
+/// A page could not be read, and SQLite therefore took back the whole transaction. What is written next would be a
+/// transaction of its own, so nothing may go on within this one.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct RolledBack(rusqlite::Error);
+
+/// Translates the errors of a statement. Made before the statement runs.
+pub(crate) struct StatementErrors<'a> {
+    conn: &'a Connection,
+    in_transaction: bool,
+}
+
+impl<'a> StatementErrors<'a> {
+    pub(crate) fn of(conn: &'a Connection) -> Self {
+        Self { conn, in_transaction: !conn.is_autocommit() }
+    }
+
+    /// For `map_err`.
+    pub(crate) fn translate(&self, error: rusqlite::Error) -> StoreError {
+        let is_rolled_back = self.in_transaction && self.conn.is_autocommit();
+        if is_rolled_back && error.sqlite_error_code() == Some(ErrorCode::SystemIoFailure) {
+            let what = error.to_string();
+            return StoreError::Io { what, cause: Some(Arc::new(RolledBack(error))) };
+        }
+        sql(error)
+    }
+}
+
 /// Runs a statement that returns no rows. Answers how many rows it changed.
 pub(crate) fn run(conn: &Connection, text: &str, values: impl Params) -> StoreResult<usize> {
-    conn.prepare_cached(text).and_then(|mut statement| statement.execute(values)).map_err(sql)
+    let errors = StatementErrors::of(conn);
+    let done = conn.prepare_cached(text).and_then(|mut statement| statement.execute(values));
+    done.map_err(|error| errors.translate(error))
 }
 
 pub(crate) fn all_rows<T>(
@@ -17,10 +47,11 @@ pub(crate) fn all_rows<T>(
     values: impl Params,
     mut read: impl FnMut(&Row<'_>) -> StoreResult<T>,
 ) -> StoreResult<Vec<T>> {
+    let errors = StatementErrors::of(conn);
     let mut statement = conn.prepare_cached(text).map_err(sql)?;
     let mut rows = statement.query(values).map_err(sql)?;
     let mut found = Vec::new();
-    while let Some(row) = rows.next().map_err(sql)? {
+    while let Some(row) = rows.next().map_err(|error| errors.translate(error))? {
         found.push(read(row)?);
     }
     Ok(found)
@@ -32,9 +63,10 @@ pub(crate) fn first_row<T>(
     values: impl Params,
     read: impl FnOnce(&Row<'_>) -> StoreResult<T>,
 ) -> StoreResult<Option<T>> {
+    let errors = StatementErrors::of(conn);
     let mut statement = conn.prepare_cached(text).map_err(sql)?;
     let mut rows = statement.query(values).map_err(sql)?;
-    rows.next().map_err(sql)?.map(read).transpose()
+    rows.next().map_err(|error| errors.translate(error))?.map(read).transpose()
 }
 
 /// Stores a number or a text under a key of the table `meta`.
@@ -84,13 +116,12 @@ pub(crate) fn sql(error: rusqlite::Error) -> StoreError {
 /// Whether an error concerns the rows in question. False if the whole store may be concerned: it has no room,
 /// is locked, or cannot be written.
 pub(crate) fn is_local(error: &StoreError) -> bool {
-    let cause = match error {
+    match error {
         StoreError::Corrupt { .. } => return true,
-        StoreError::Io { cause, .. } => cause.as_ref(),
+        StoreError::Io { .. } => {}
         _ => return false,
-    };
-    let cause = cause.and_then(|cause| cause.downcast_ref::<rusqlite::Error>());
-    let Some(cause) = cause.and_then(rusqlite::Error::sqlite_error) else { return true };
+    }
+    let Some(cause) = cause_of(error).and_then(rusqlite::Error::sqlite_error) else { return true };
     match cause.code {
         ErrorCode::SystemIoFailure => matches!(
             cause.extended_code,
@@ -113,11 +144,27 @@ pub(crate) fn is_local(error: &StoreError) -> bool {
     }
 }
 
+/// Whether a transaction can leave out the rows in question and go on.
+pub(crate) fn is_skippable(error: &StoreError) -> bool {
+    is_local(error) && !is_rolled_back(error)
+}
+
+/// Whether nothing is left of the transaction in which the error was met.
+fn is_rolled_back(error: &StoreError) -> bool {
+    let StoreError::Io { cause: Some(cause), .. } = error else { return false };
+    cause.is::<RolledBack>()
+}
+
+fn cause_of(error: &StoreError) -> Option<&rusqlite::Error> {
+    let StoreError::Io { cause: Some(cause), .. } = error else { return None };
+    let rolled_back = || cause.downcast_ref::<RolledBack>().map(|RolledBack(cause)| cause);
+    cause.downcast_ref::<rusqlite::Error>().or_else(rolled_back)
+}
+
 /// Whether the system could not bring to the disk what was written.
 pub(crate) fn is_sync_failure(error: &StoreError) -> bool {
-    let StoreError::Io { cause: Some(cause), .. } = error else { return false };
-    let cause = cause.downcast_ref::<rusqlite::Error>().and_then(rusqlite::Error::sqlite_error);
-    let extended = cause.map(|error| error.extended_code);
+    let extended = cause_of(error).and_then(rusqlite::Error::sqlite_error);
+    let extended = extended.map(|error| error.extended_code);
     matches!(extended, Some(ffi::SQLITE_IOERR_FSYNC | ffi::SQLITE_IOERR_DIR_FSYNC))
 }
 

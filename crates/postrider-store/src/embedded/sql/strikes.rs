@@ -98,7 +98,6 @@ impl Writer {
             self.strike(&address.0, address.1, strike)?;
         }
         if let Some(target) = &learned.target {
-            self.effects.rows += 1;
             let row = params![address.0.as_str(), address.1.0, target.as_json()];
             let update = "UPDATE address SET target = ?3 \
                           WHERE tenant = ?1 AND hash = ?2 AND target IS NOT NULL";
@@ -140,7 +139,6 @@ impl Writer {
         if struck.suspect {
             self.change_status(tenant, hash, (AddressStatus::Active, AddressStatus::Suspect))?;
         }
-        self.effects.rows += 1;
         self.effects.struck.insert((tenant.clone(), hash), true);
         Ok(())
     }
@@ -153,7 +151,6 @@ impl Writer {
             params![tenant.as_str(), hash.0],
         )?;
         self.change_status(tenant, hash, (AddressStatus::Suspect, AddressStatus::Active))?;
-        self.effects.rows += forgotten as u64;
         self.effects.struck.insert((tenant.clone(), hash), false);
         Ok(forgotten > 0)
     }
@@ -192,7 +189,6 @@ impl Writer {
                 )?;
                 let left = !strikes_of(&writer.conn, tenant, *hash)?.is_empty();
                 writer.effects.struck.insert((tenant.clone(), *hash), left);
-                writer.effects.rows += 1;
             }
             Ok(())
         })?;

@@ -74,7 +74,6 @@ impl Writer {
         if tags.is_empty() || self.tags_unreadable {
             return Ok(());
         }
-        self.effects.rows += tags.len() as u64;
         let done = insert_tags(&self.conn, message, tenant, tags);
         self.note_unreadable_tags(done)
     }

@@ -8,7 +8,7 @@ use postrider_core::ports::store::StoreError;
 use super::ended::{delete_at_start, forget_ended};
 use super::prelude::*;
 use super::scan::scan;
-use super::statement::is_local;
+use super::set_aside::set_aside;
 use crate::embedded::index::lanes::DueKey;
 use crate::embedded::index::recent::ListedRange;
 use crate::embedded::problems::ProblemList;
@@ -49,14 +49,11 @@ impl Writer {
             return Ok(());
         }
         if self.listing.listed.contains(lane, seq) {
-            let delete = "DELETE FROM waiting WHERE lane = ?1 AND due = ?2 AND seq = ?3";
-            match run(&self.conn, delete, params![lane, due, seq as i64]) {
-                // It stays in the list, and is found to be final when it is read.
-                Err(error) if self.numbers_only && is_local(&error) => {}
-                deleted => {
-                    deleted?;
-                }
+            if self.leaves_list {
+                return mark_damaged(&self.conn);
             }
+            let delete = "DELETE FROM waiting WHERE lane = ?1 AND due = ?2 AND seq = ?3";
+            run(&self.conn, delete, params![lane, due, seq as i64])?;
         }
         new.map_or(Ok(()), |(lane, due)| self.list_waiting(lane, (due, seq)))
     }
@@ -66,7 +63,6 @@ impl Writer {
         if !self.listing.listed.contains(lane, seq) {
             return Ok(());
         }
-        self.effects.rows += 1;
         run(&self.conn, INSERT, params![lane, due, seq as i64]).map(drop)
     }
 
@@ -120,7 +116,6 @@ impl Writer {
                 insert.execute(params![lane, due, *seq as i64]).map_err(sql)?;
             }
             drop(insert);
-            writer.effects.rows += entries.len() as u64;
             match listed.before > before {
                 true => set_meta(&writer.conn, "listed", listed.before as i64),
                 false => Ok(()),
@@ -136,13 +131,23 @@ impl Writer {
     }
 }
 
-/// Lists everything that is pending when the store is opened. Makes the list anew if it is damaged.
+/// The next start makes the list anew, whether or not it finds the damage again.
+fn mark_damaged(conn: &Connection) -> StoreResult<()> {
+    set_meta(conn, "list_damaged", 1)
+}
+
+/// Lists everything that is pending when the store is opened. Fails if the list is damaged.
 pub(crate) fn list_at_start(
     conn: &Connection,
     last_id: u64,
     problems: &ProblemList,
     now: Timestamp,
 ) -> StoreResult<()> {
+    let damaged_before: Option<i64> =
+        value(conn, "SELECT value FROM meta WHERE key = 'list_damaged'", [])?;
+    if damaged_before.is_some() {
+        return Err(damaged("the list of waiting deliveries could not be written"));
+    }
     delete_at_start(conn, problems, now)?;
     let select = "SELECT value FROM meta WHERE key = 'listed'";
     let listed: i64 = value(conn, select, [])?.unwrap_or(0);
@@ -184,7 +189,7 @@ fn list_from(
     Ok(())
 }
 
-/// Begins a new list and fills it. The damaged one is kept aside, because its pages cannot be freed unread.
+/// Begins a new list and fills it. The damaged one is kept aside.
 pub(crate) fn make_list_anew(
     conn: &Connection,
     last_id: u64,
@@ -193,20 +198,18 @@ pub(crate) fn make_list_anew(
     error: &StoreError,
 ) -> StoreResult<()> {
     tracing::error!(%error, "the list of waiting deliveries is damaged; it is made anew");
-    let select = "SELECT count(*) FROM sqlite_master WHERE name GLOB 'waiting_damaged_*'";
-    let number: i64 = value(conn, select, [])?.unwrap_or(0);
     let transaction = conn.unchecked_transaction().map_err(sql)?;
-    let renew = format!("ALTER TABLE waiting RENAME TO waiting_damaged_{number}; {TABLE}");
-    transaction.execute_batch(&renew).map_err(sql)?;
+    set_aside(&transaction, "waiting", COLUMNS)?;
     set_meta(&transaction, "listed", 0)?;
+    run(&transaction, "DELETE FROM meta WHERE key = 'list_damaged'", [])?;
     forget_ended(&transaction)?;
     transaction.commit().map_err(sql)?;
     list_from(conn, 0, last_id, problems, now)
 }
 
 /// As in the schema.
-const TABLE: &str = "CREATE TABLE waiting (lane INTEGER NOT NULL, due INTEGER NOT NULL, \
-                     seq INTEGER NOT NULL, PRIMARY KEY (lane, due, seq)) WITHOUT ROWID";
+const COLUMNS: &str = "(lane INTEGER NOT NULL, due INTEGER NOT NULL, \
+                       seq INTEGER NOT NULL, PRIMARY KEY (lane, due, seq)) WITHOUT ROWID";
 
 #[cfg(test)]
 mod tests {

@@ -27,7 +27,6 @@ impl Writer {
             for record in records {
                 writer.import_one(record, &mut bodies)?;
             }
-            writer.effects.rows += records.len() as u64;
             bodies.into_iter().try_for_each(|(message, body)| writer.hold_body(message, &body))
         })
     }

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use super::split::BatchLine;
 
-/// Lines that become durable together.
-const GROUP_LINES: usize = 512;
+/// Lines that become durable together: a message and a delivery each are what the store takes in one transaction.
+const GROUP_LINES: usize = 500;
 /// At this size, reading stops. A line may have a megabyte.
 const FULL_BYTES: usize = 2 << 20;
 

@@ -77,25 +77,33 @@ pub(super) fn unlist(conn: &Connection, id: i64) -> StoreResult<()> {
     run(conn, "DELETE FROM dedup_bucket WHERE id = ?1", [id]).map(drop)
 }
 
-/// Reads the rows of new keys and deletes them, within the caller's transaction.
-pub(super) fn take_new(
+/// Reads the rows of new keys.
+pub(super) fn read_new(
     conn: &Connection,
     long: bool,
 ) -> StoreResult<(Vec<KeyRecord>, Vec<SkippedKeys>)> {
-    let table = if long { "dedup_open_long" } else { "dedup_open_short" };
+    let table = table_of_new(long);
     let select = format!(
         "SELECT id, {COLUMNS} FROM {table} WHERE id >= ?1 AND id < ?2 ORDER BY id LIMIT ?3"
     );
     let found = scan(conn, &select, ALL, usize::MAX, |row| record(row, 1).map(Some))?;
-    if !found.rows.is_empty() || !found.skipped.is_empty() {
-        match conn.execute(&format!("DELETE FROM {table}"), []).map_err(sql) {
-            Err(error) if is_local(&error) => {
-                tracing::error!(%error, "some idempotency keys cannot be deleted");
-            }
-            done => drop(done?),
-        }
-    }
     Ok((found.rows, found.skipped))
+}
+
+/// Deletes the rows of new keys once they are written elsewhere. If some stay, the next start takes them once more,
+/// which does no harm.
+pub(super) fn delete_new(conn: &Connection, long: bool) -> StoreResult<()> {
+    match run(conn, &format!("DELETE FROM {}", table_of_new(long)), []) {
+        Err(error) if is_local(&error) => {
+            tracing::error!(%error, "some idempotency keys cannot be deleted");
+            Ok(())
+        }
+        done => done.map(drop),
+    }
+}
+
+fn table_of_new(long: bool) -> &'static str {
+    if long { "dedup_open_long" } else { "dedup_open_short" }
 }
 
 fn record(row: &Row<'_>, first: usize) -> StoreResult<KeyRecord> {

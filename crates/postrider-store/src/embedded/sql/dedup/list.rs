@@ -12,6 +12,7 @@ use crate::embedded::problems::ProblemList;
 use crate::embedded::shared::REPAIR;
 use crate::embedded::sql::prelude::*;
 use crate::embedded::sql::scan::{SkippedKeys, scan};
+use crate::embedded::sql::set_aside::set_aside;
 use crate::embedded::sql::statement::is_local;
 
 /// New keys become a run after so long, even if they are few, so that they can be dropped in time.
@@ -37,8 +38,6 @@ pub(super) struct DedupKeyList {
     dropped: Vec<RunPlace>,
     /// What expired before this may be left out of a merge.
     expired_before: i64,
-    /// Rows written since the last question.
-    pub(super) written: u64,
 }
 
 struct ClosingRun {
@@ -54,6 +53,7 @@ struct RunMerge {
     builder: RunBuilder,
     sources: Vec<RunCursor>,
     from: Vec<RunPlace>,
+    is_read: bool,
     is_written: bool,
 }
 
@@ -77,7 +77,6 @@ impl DedupKeyList {
             runs: Vec::new(),
             dropped: Vec::new(),
             expired_before: i64::MIN,
-            written: 0,
         };
         list.load_new(conn, now, problems)?;
         let (tables, skipped) = legacy::load(conn, long)?;
@@ -99,13 +98,21 @@ impl DedupKeyList {
             Ok(Some(keys.to_vec()))
         })?;
         report(problems, now, &found.skipped);
-        let keys = found.rows.into_iter().flatten().map(KeyRecord);
-        self.open = keys.map(|record| (record.key(), record.entry())).collect();
-        let transaction = conn.unchecked_transaction().map_err(sql)?;
-        let (old, skipped) = legacy::take_new(&transaction, self.long)?;
+        let keys: Vec<_> = found.rows.into_iter().flatten().map(KeyRecord).collect();
+        let (old, skipped) = legacy::read_new(conn, self.long)?;
         report(problems, now, &skipped);
+        let transaction = conn.unchecked_transaction().map_err(sql)?;
+        if !found.skipped.is_empty() {
+            // New keys are added behind the last row, which may be on a page that cannot be read.
+            set_aside(&transaction, self.table, "(id INTEGER PRIMARY KEY, keys BLOB NOT NULL)")?;
+            self.append(&transaction, &keys)?;
+        }
         self.append(&transaction, &old)?;
         transaction.commit().map_err(sql)?;
+        if !old.is_empty() || !skipped.is_empty() {
+            legacy::delete_new(conn, self.long)?;
+        }
+        self.open = keys.iter().map(|record| (record.key(), record.entry())).collect();
         self.open.extend(old.iter().map(|record| (record.key(), record.entry())));
         Ok(())
     }
@@ -196,6 +203,19 @@ impl DedupKeyList {
         self.dropped.push(place);
     }
 
+    pub(super) fn has_work(&self, now: i64) -> bool {
+        self.closing.is_some()
+            || self.merging.is_some()
+            || !self.dropped.is_empty()
+            || self.is_to_be_closed(now)
+            || runs_to_merge(&self.runs, self.expired_before).is_some()
+    }
+
+    fn is_to_be_closed(&self, now: i64) -> bool {
+        let is_old = !self.open.is_empty() && self.opened.saturating_add(OPEN_FOR_MS) <= now;
+        self.open.len() >= self.run_keys || is_old
+    }
+
     /// One step of moving, merging or dropping. True if there is more.
     pub(super) fn work(
         &mut self,
@@ -203,8 +223,7 @@ impl DedupKeyList {
         now: i64,
         next: &mut i64,
     ) -> StoreResult<bool> {
-        let is_old = !self.open.is_empty() && self.opened.saturating_add(OPEN_FOR_MS) <= now;
-        if self.closing.is_none() && (self.open.len() >= self.run_keys || is_old) {
+        if self.closing.is_none() && self.is_to_be_closed(now) {
             self.start_closing(conn, now, next)?;
         }
         if self.closing.is_some() {
@@ -214,7 +233,6 @@ impl DedupKeyList {
             if !delete_some(conn, place)? {
                 self.dropped.pop();
             }
-            self.written += STEP_ROWS as u64;
             return Ok(true);
         }
         if self.merging.is_none() && !self.start_merging(next) {
@@ -236,6 +254,7 @@ impl DedupKeyList {
             builder: RunBuilder::new(take(next), 0, (self.opened.min(now), now), count),
             sources: vec![RunCursor::of(keys.clone())],
             from: Vec::new(),
+            is_read: false,
             is_written: false,
         };
         let rows = rows.unwrap_or((1, 0));
@@ -263,9 +282,7 @@ impl DedupKeyList {
             closing.rows = (end, to);
             return Ok(());
         }
-        let (done, written) = closing.build.step(conn, self.long, i64::MIN)?;
-        self.written += written;
-        if done {
+        if closing.build.step(conn, self.long, i64::MIN)? {
             closing.is_listed = true;
             self.runs.push(closing.build.take_run());
         }
@@ -297,6 +314,7 @@ impl DedupKeyList {
             builder: RunBuilder::new(take(next), level, (opened, closed), keys),
             sources: from.iter().map(|place| RunCursor::new(*place)).collect(),
             from,
+            is_read: false,
             is_written: false,
         });
         true
@@ -304,8 +322,7 @@ impl DedupKeyList {
 
     fn merge_some(&mut self, conn: &Connection) -> StoreResult<()> {
         let Some(merging) = &mut self.merging else { return Ok(()) };
-        let (done, written) = merging.step(conn, self.long, self.expired_before)?;
-        self.written += written;
+        let done = merging.step(conn, self.long, self.expired_before)?;
         if let Some(mut merging) = self.merging.take_if(|_| done) {
             let new = merging.take_run();
             let at = self.runs.iter().position(|run| merging.from.contains(&run.place));
@@ -322,41 +339,45 @@ impl DedupKeyList {
 }
 
 impl RunMerge {
-    /// One transaction. Returns whether the run is listed now, and how many rows were written.
-    fn step(
-        &mut self,
-        conn: &Connection,
-        long: bool,
-        expired_before: i64,
-    ) -> StoreResult<(bool, u64)> {
+    /// One transaction. True if the run is listed now.
+    fn step(&mut self, conn: &Connection, long: bool, expired_before: i64) -> StoreResult<bool> {
+        // Read before the transaction begins, which an unreadable page would end.
+        let keys = if self.is_written { Vec::new() } else { self.read_keys(conn, expired_before)? };
         let transaction = conn.unchecked_transaction().map_err(sql)?;
-        let (mut done, mut written) = (false, 1);
+        let mut done = false;
         if !self.is_written {
-            written += self.write_keys(&transaction, expired_before)?;
-        } else if self.builder.write_filter(&transaction)? {
-            // A part has as many bytes as so many pages.
-            written += 64;
-        } else {
+            self.write_keys(&transaction, &keys)?;
+        } else if !self.builder.write_filter(&transaction)? {
             self.builder.list(&transaction, long)?;
             self.from.iter().try_for_each(|place| unlist(&transaction, *place))?;
             done = true;
         }
         transaction.commit().map_err(sql)?;
-        Ok((done, written))
+        Ok(done)
     }
 
-    fn write_keys(&mut self, conn: &Connection, expired_before: i64) -> StoreResult<u64> {
-        let mut written = 0;
+    /// The next keys that are not over.
+    fn read_keys(&mut self, conn: &Connection, expired_before: i64) -> StoreResult<Vec<KeyRecord>> {
+        let mut keys = Vec::with_capacity(STEP_KEYS);
         for _ in 0..STEP_KEYS {
             let Some(record) = self.next(conn)? else {
-                self.is_written = true;
-                return Ok(written + self.builder.write_page(conn)?);
+                self.is_read = true;
+                break;
             };
             if record.expires() > expired_before {
-                written += self.builder.push(conn, &record)?;
+                keys.push(record);
             }
         }
-        Ok(written)
+        Ok(keys)
+    }
+
+    fn write_keys(&mut self, conn: &Connection, keys: &[KeyRecord]) -> StoreResult<()> {
+        keys.iter().try_for_each(|record| self.builder.push(conn, record))?;
+        if self.is_read {
+            self.is_written = true;
+            self.builder.write_page(conn)?;
+        }
+        Ok(())
     }
 
     /// The next key in order. Of a key that was used again after its end, the last use counts.

@@ -24,13 +24,15 @@ use rusqlite::Connection;
 
 use crate::embedded::index::effects::{DedupEntry, UncommittedKeys};
 use crate::embedded::problems::ProblemList;
-use crate::embedded::sql::statement::value;
+use crate::embedded::sql::statement::{is_local, value};
 use list::DedupKeyList;
 use record::KeyRecord;
 use run::RunPlace;
 
 /// Keys with a longer window have runs of their own, so that they do not keep short ones alive.
 const SHORT_WINDOW: Duration = Duration::from_secs(25 * 3600);
+/// Numbers of runs that are left out if the last one cannot be found.
+const NUMBERS_LEFT_OUT: i64 = 1_000_000;
 
 pub(crate) struct DedupStore {
     short: DedupKeyList,
@@ -55,12 +57,21 @@ impl DedupStore {
             long: DedupKeyList::load(conn, true, run_keys, now.0, problems)?,
             next_run: 1,
         };
-        store.find_unlisted(conn)?;
+        match store.find_unlisted(conn) {
+            Err(error) if is_local(&error) => {
+                // They stay until the repair. New runs get numbers that no run can have.
+                tracing::error!(%error, "unfinished runs of idempotency keys cannot be found");
+                store.next_run += NUMBERS_LEFT_OUT;
+            }
+            found => found?,
+        }
         Ok(store)
     }
 
     /// Finds the rows of runs that a crash left unfinished or half deleted.
     fn find_unlisted(&mut self, conn: &Connection) -> StoreResult<()> {
+        let last: Option<Option<i64>> = value(conn, "SELECT max(id) FROM dedup_run", [])?;
+        self.next_run = self.next_run.max(last.flatten().unwrap_or(0) + 1);
         let listed = "SELECT EXISTS (SELECT 1 FROM dedup_run WHERE id = ?1)";
         for select in [
             "SELECT id >> 32 FROM dedup_page WHERE id >= ?1 << 32 ORDER BY id LIMIT 1",
@@ -75,8 +86,6 @@ impl DedupStore {
                 self.next_run = self.next_run.max(from);
             }
         }
-        let last: Option<Option<i64>> = value(conn, "SELECT max(id) FROM dedup_run", [])?;
-        self.next_run = self.next_run.max(last.flatten().unwrap_or(0) + 1);
         Ok(())
     }
 
@@ -144,15 +153,14 @@ impl DedupStore {
         &self,
         conn: &Connection,
         uncommitted: &UncommittedKeys,
-    ) -> StoreResult<u64> {
+    ) -> StoreResult<()> {
         let (mut short, mut long) = (Vec::new(), Vec::new());
         for (key, (is_long, seen)) in uncommitted {
             let keys = if *is_long { &mut long } else { &mut short };
             keys.push(KeyRecord::new(key, seen));
         }
         self.short.append(conn, &short)?;
-        self.long.append(conn, &long)?;
-        Ok((short.len() + long.len()).div_ceil(record::PAGE_RECORDS) as u64)
+        self.long.append(conn, &long)
     }
 
     /// The transaction was committed.
@@ -163,15 +171,15 @@ impl DedupStore {
         }
     }
 
+    /// Whether `work` has something to do.
+    pub(crate) fn has_work(&self, now: Timestamp) -> bool {
+        self.short.has_work(now.0) || self.long.has_work(now.0)
+    }
+
     /// Moves, merges or deletes some keys; true if there is more to do. Not within a transaction.
     pub(crate) fn work(&mut self, conn: &Connection, now: Timestamp) -> StoreResult<bool> {
         let next = &mut self.next_run;
         Ok(self.short.work(conn, now.0, next)? || self.long.work(conn, now.0, next)?)
-    }
-
-    /// Rows written by `work` since the last call.
-    pub(crate) fn take_written(&mut self) -> u64 {
-        std::mem::take(&mut self.short.written) + std::mem::take(&mut self.long.written)
     }
 
     /// Forgets what is over by this time; `work` deletes it. Not within a transaction.

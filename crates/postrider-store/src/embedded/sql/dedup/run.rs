@@ -126,7 +126,8 @@ impl RunCursor {
         let select =
             "SELECT id, keys FROM dedup_page WHERE id >= ?1 AND id < ?2 ORDER BY id LIMIT 1";
         let end = first_row_of(run + 1);
-        loop {
+        // Behind the last page, there is nothing to look for, not even on a page that cannot be read.
+        while self.next < end {
             let found = first_row(conn, select, [self.next, end], |row| {
                 let page = row.get_ref(1).map_err(sql)?.as_blob().map_err(damaged)?;
                 Ok((get::<i64>(row, 0)?, records(page).map(<[_]>::to_vec)))
@@ -157,6 +158,7 @@ impl RunCursor {
                 Err(error) => return Err(error),
             }
         }
+        Ok(Vec::new())
     }
 }
 
@@ -190,15 +192,14 @@ impl RunBuilder {
         Self { run, number, page: Vec::new(), sample: Vec::new(), parts: 0 }
     }
 
-    /// Keys must come in order. Returns the pages that it wrote.
-    pub(super) fn push(&mut self, conn: &Connection, record: &KeyRecord) -> StoreResult<u64> {
-        let mut written = 0;
+    /// Keys must come in order.
+    pub(super) fn push(&mut self, conn: &Connection, record: &KeyRecord) -> StoreResult<()> {
         // Keys that share their first bytes are on one page, because these number it.
         let last = self.page.last_chunk().copied().map(KeyRecord);
         if self.page.len() >= PAGE_RECORDS * RECORD
             && last.is_some_and(|last| last.prefix() != record.prefix())
         {
-            written = self.write_page(conn)?;
+            self.write_page(conn)?;
         }
         self.page.extend_from_slice(&record.0);
         self.run.filter.insert(&record.key());
@@ -207,15 +208,15 @@ impl RunBuilder {
             self.sample.push(record.expires());
         }
         self.run.keys += 1;
-        Ok(written)
+        Ok(())
     }
 
-    pub(super) fn write_page(&mut self, conn: &Connection) -> StoreResult<u64> {
-        let Some(first) = self.page.first_chunk().copied().map(KeyRecord) else { return Ok(0) };
+    pub(super) fn write_page(&mut self, conn: &Connection) -> StoreResult<()> {
+        let Some(first) = self.page.first_chunk().copied().map(KeyRecord) else { return Ok(()) };
         let id = first_row_of(self.number) | i64::from(first.prefix());
         run(conn, "INSERT INTO dedup_page (id, keys) VALUES (?1, ?2)", params![id, self.page])?;
         self.page.clear();
-        Ok(1)
+        Ok(())
     }
 
     /// Writes some of the filter; false if all of it is written.
