@@ -1,5 +1,6 @@
-//! Indexes whose pages cannot be read. Such an index stops every write of its table, although all rows are there. It is
-//! taken out of the schema, so that it is not used any more; its pages stay unused, because they cannot be freed unread.
+//! Indexes whose pages cannot be read. Such an index stops every write of its table, although all rows are there.
+//! It is taken out of the schema, so that it is not used any more. Its pages stay unused, because they cannot be
+//! freed unread.
 
 use postrider_core::ports::store::StoreError;
 
