@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use postrider_core::LaneKey;
 use postrider_core::model::message::Priority;
 use postrider_core::policy::global_places::{
-    PlaceUse, apart_of_origin, apart_places, apart_room, apart_used, ordinary_room,
+    ApartCalls, PlaceUse, apart_of_origin, apart_places, apart_room, ordinary_room,
 };
 use postrider_core::policy::place_queue::PlaceQueue;
 
@@ -96,29 +96,27 @@ impl HeldCalls {
 /// Those whose length nobody knows, by origin: of each tenant, and of all.
 #[derive(Default)]
 struct HeldApart {
-    by_tenant: HashMap<u64, HashMap<u64, usize>>,
-    by_origin: HashMap<u64, usize>,
+    by_tenant: HashMap<u64, ApartCalls>,
+    all: ApartCalls,
 }
 
 impl HeldApart {
-    fn room(&self, all: usize, tenant: u64, origin: u64, is_known: bool) -> usize {
-        let at_origin = self.by_origin.get(&origin).copied().unwrap_or(0);
-        let own = self.by_tenant.get(&tenant).map(|own| own.values().copied());
-        let held = own.map_or(0, |own| apart_used(all, own));
-        let used = apart_used(all, self.by_origin.values().copied()).max(held);
+    fn room(&mut self, all: usize, tenant: u64, origin: u64, is_known: bool) -> usize {
+        let held = self.by_tenant.get_mut(&tenant).map_or(0, |own| own.used(all));
+        let used = self.all.used(all).max(held);
         let room = apart_room(PlaceUse { all, used, held }, is_known);
-        room.min(apart_of_origin(all).saturating_sub(at_origin))
+        room.min(apart_of_origin(all).saturating_sub(self.all.at(origin)))
     }
 
     fn begin(&mut self, tenant: u64, origin: u64) {
-        *self.by_origin.entry(origin).or_default() += 1;
-        *self.by_tenant.entry(tenant).or_default().entry(origin).or_default() += 1;
+        self.all.begin(origin);
+        self.by_tenant.entry(tenant).or_default().begin(origin);
     }
 
     fn end(&mut self, tenant: u64, origin: u64) {
-        count_down(&mut self.by_origin, origin);
+        self.all.end(origin);
         if let Some(own) = self.by_tenant.get_mut(&tenant) {
-            count_down(own, origin);
+            own.end(origin);
             if own.is_empty() {
                 self.by_tenant.remove(&tenant);
             }

@@ -128,8 +128,8 @@ pub(super) const PLACES: &[RuleChange] = &[
         "what an origin holds of these beyond its part is no loss of the others",
         &[patch(
             core!("global_places.rs"),
-            "held.min(apart_of_origin(apart_places))",
-            "held.min(usize::MAX)",
+            "let part = apart_of_origin(apart_places);",
+            "let part = usize::MAX - apart_places;",
         )],
     ),
     rule(
