@@ -251,6 +251,9 @@ impl Leaser {
                 return Err(error);
             }
         };
+        for (lane, event) in self.context.lanes.take_events() {
+            self.context.observer.lane_event(&lane, event);
+        }
         let LaneEntry { id, key, .. } = turn.entry.clone();
         let policy = self.policy.clone();
         let terms = self.terms(&policy);

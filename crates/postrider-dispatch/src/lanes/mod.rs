@@ -16,6 +16,7 @@ mod retry_budgets;
 mod wakeups;
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -77,6 +78,8 @@ pub struct Lanes {
     policies: Arc<Policies>,
     random: JitterRng,
     providers: Mutex<HashMap<ProviderKey, Arc<LaneProvider>>>,
+    /// So many providers are remembered before some are forgotten.
+    providers_max: AtomicUsize,
     budgets: RetryBudgets,
     rates: RateLimits,
     global: GlobalCalls,
@@ -86,6 +89,8 @@ pub struct Lanes {
     channels: Arc<LaneChannels>,
     share: Arc<WorkShare>,
     health: HealthNews,
+    /// Events that no call's end caused, until somebody passes them on.
+    events: Mutex<Vec<(LaneKey, LaneEvent)>>,
     pub(crate) wakeups: Wakeups,
 }
 
@@ -109,11 +114,13 @@ impl Lanes {
             policies,
             random: JitterRng::new(seed),
             providers: Mutex::default(),
+            providers_max: AtomicUsize::new(PROVIDERS_MAX),
             operator: OperatorOrders::default(),
             shortage: Mutex::default(),
             channels,
             share: Arc::default(),
             health: HealthNews::default(),
+            events: Mutex::default(),
             wakeups,
         })
     }
@@ -249,7 +256,9 @@ impl Lanes {
                 CallEffect::default()
             }
         };
-        let (freed, was_long) = context.free_place(ticket.place, ticket.target);
+        // Also for the worse: a lane that waited for a probe to end now waits for another time.
+        let changes_gates = effect.changes_gates() || result.is_none();
+        let (freed, was_long) = context.free_place(ticket.place, ticket.target, changes_gates);
         drop(context);
         let is_apart = ticket.is_apart || was_long;
         self.global.end(provider::number(&call.lane.tenant), call.provider.number(), is_apart);
@@ -259,15 +268,22 @@ impl Lanes {
         }
         let provider = || call.provider.key().clone();
         match freed {
-            // Also for the worse: a lane that waited for a probe to end now waits for another time.
-            _ if effect.changes_gates() || result.is_none() => {
-                self.wakeups.post(Wakeup::GatesChanged(provider()));
-            }
+            _ if changes_gates => self.wakeups.post(Wakeup::GatesChanged(provider())),
             FreedPlaces::Enough => self.wakeups.post(Wakeup::SlotsFree(provider())),
             FreedPlaces::Few => self.wakeups.gather(provider(), call.provider.clone()),
             FreedPlaces::Unwanted => {}
         }
         effect
+    }
+
+    fn note_event(&self, lane: &LaneKey, event: LaneEvent) {
+        let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+        events.push((lane.clone(), event));
+    }
+
+    /// Events that no call's end caused, since the last call.
+    pub(crate) fn take_events(&self) -> Vec<(LaneKey, LaneEvent)> {
+        std::mem::take(&mut *self.events.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// We ran out of something ourselves; `what` is the code of the outcome.
@@ -362,8 +378,11 @@ impl Lanes {
         if let Some(provider) = providers.get(key) {
             return provider.clone();
         }
-        if providers.len() >= PROVIDERS_MAX {
+        if providers.len() >= self.providers_max.load(Ordering::Relaxed) {
             providers.retain(|_, provider| !provider.is_idle(now));
+            // Not for every newcomer if nearly all of them stay.
+            let next = PROVIDERS_MAX.max(2 * providers.len());
+            self.providers_max.store(next, Ordering::Relaxed);
         }
         let provider = self.new_provider(key);
         providers.insert(key.clone(), provider.clone());

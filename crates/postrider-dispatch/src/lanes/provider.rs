@@ -267,12 +267,13 @@ impl ProviderGates {
 
     /// Frees the place of a call that ended; says whether it took long. It is worth leasing again when a
     /// quarter of the room is free, not for every single call, because leasing in batches keeps a
-    /// delivery cheap.
+    /// delivery cheap. `is_told` if the dispatcher looks at the provider again for another reason.
     pub(super) fn free_place(
         &mut self,
         tenant: &TenantId,
         place: CallPlace,
         target: u64,
+        is_told: bool,
         now: Timestamp,
     ) -> (FreedPlaces, bool) {
         let was_long = self.places.end(place);
@@ -285,10 +286,10 @@ impl ProviderGates {
         if enough && std::mem::take(&mut self.wanted) {
             return (FreedPlaces::Enough, was_long);
         }
-        match self.wanted && !std::mem::replace(&mut self.gathering, true) {
-            true => (FreedPlaces::Few, was_long),
-            false => (FreedPlaces::Unwanted, was_long),
+        if is_told || !self.wanted || std::mem::replace(&mut self.gathering, true) {
+            return (FreedPlaces::Unwanted, was_long);
         }
+        (FreedPlaces::Few, was_long)
     }
 
     pub(super) fn tenant(&mut self, tenant: &TenantId, now: Timestamp) -> &mut TenantGates {
@@ -330,6 +331,11 @@ impl ProviderGates {
 
     pub(super) fn known_trouble_mut(&mut self, tenant: &TenantId) -> Option<&mut TenantTrouble> {
         self.tenants.get_mut(tenant)?.trouble.as_deref_mut()
+    }
+
+    /// A call to the address begins that tries whether the provider works again. It may hang for longer than a round.
+    pub(super) fn note_probe(&mut self, tenant: &TenantId, target: u64) {
+        self.known_trouble_mut(tenant).into_iter().for_each(|own| own.health.note_probe(target));
     }
 
     /// Whether nearly all of the active tenants find the provider down.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use postrider_core::policy::breaker::BreakerState;
+use postrider_core::policy::breaker::{BreakerCause, BreakerState};
 use postrider_core::policy::limiter::Rate;
 use postrider_core::{ChannelTraits, Gate, Signal};
 
@@ -73,12 +73,9 @@ fn a_large_push_service_is_shared_by_all_workers_and_a_host_is_not() {
 static PUSH: ChannelTraits =
     ChannelTraits { wide_hosts: &["push.example"], ..ChannelTraits::PLAIN };
 
-/// The provider answers once, so that it is known to work.
-fn prove(lanes: &Arc<Lanes>) {
-    let mut calls = admit(lanes, &lane("a"), Priority::Normal, 1).unwrap().begin([0].into_iter());
-    let call = calls.pop().unwrap();
-    call.end(CallResult {
-        signal: Signal::Well,
+fn result(signal: Signal) -> CallResult {
+    CallResult {
+        signal,
         gone: false,
         wait: None,
         latency_ms: 5,
@@ -87,7 +84,76 @@ fn prove(lanes: &Arc<Lanes>) {
         target: 0,
         tenant_credential: false,
         counts_for_breaker: true,
-    });
+    }
+}
+
+/// The provider answers once, so that it is known to work.
+fn prove(lanes: &Arc<Lanes>) {
+    let mut calls = admit(lanes, &lane("a"), Priority::Normal, 1).unwrap().begin([0].into_iter());
+    let call = calls.pop().unwrap();
+    call.end(result(Signal::Well));
+}
+
+#[tokio::test]
+async fn a_free_place_is_told_also_after_a_call_that_ended_without_a_result() {
+    let lanes = lanes(8);
+    prove(&lanes);
+    let mut calls = admit(&lanes, &lane("a"), Priority::High, 9).unwrap().begin(0..8);
+    assert!(admit(&lanes, &lane("b"), Priority::High, 1).is_err());
+    drop(calls.pop());
+    calls.extend(admit(&lanes, &lane("b"), Priority::High, 9).unwrap().begin(8..9));
+    lanes.wakeups.take();
+    calls.pop().unwrap().end(result(Signal::Well));
+    let told = tokio::time::timeout(Duration::from_secs(1), lanes.wakeups.gathered());
+    assert!(told.await.is_ok());
+    assert!(matches!(*lanes.wakeups.take(), [Wakeup::SlotsFree(_)]));
+}
+
+/// A tenant whose breaker lets probes through since then.
+fn probing(lanes: &Arc<Lanes>, since: Timestamp) -> Arc<LaneProvider> {
+    let provider = lanes.provider(&provider_key(&lane("a")), StillClock.now());
+    let mut gates = provider.gates();
+    let own = gates.trouble(&TenantId::new("a"), since);
+    own.breaker.open(BreakerCause::Failures, since - Duration::from_secs(10), 0.0);
+    own.breaker.admit(1, since).unwrap();
+    drop(gates);
+    provider
+}
+
+#[test]
+fn a_probe_that_is_not_answered_is_known_as_tried() {
+    let lanes = lanes(8);
+    probing(&lanes, StillClock.now());
+    let probes = admit(&lanes, &lane("a"), Priority::High, 1).unwrap();
+    assert!(probes.probes());
+    let _hanging = probes.begin([7].into_iter());
+    let next = admit(&lanes, &lane("a"), Priority::High, 1).unwrap();
+    assert_eq!(next.probed().1, [7]);
+}
+
+#[test]
+fn a_breaker_that_opens_because_no_probe_was_answered_in_time_is_an_event() {
+    let lanes = lanes(8);
+    probing(&lanes, StillClock.now() - Duration::from_secs(12));
+    assert!(admit(&lanes, &lane("a"), Priority::High, 1).is_err());
+    let [(_, LaneEvent::BreakerOpened { scope, until })] = *lanes.take_events() else {
+        panic!("one event");
+    };
+    assert_eq!(scope, BreakerScope::Tenant);
+    assert!(until > StillClock.now());
+    assert_eq!(lanes.take_events(), []);
+}
+
+#[test]
+fn providers_that_are_in_use_are_not_looked_at_again_for_every_newcomer() {
+    let lanes = lanes(8);
+    let (now, tenant) = (StillClock.now(), TenantId::new("a"));
+    for n in 0..=PROVIDERS_MAX {
+        let key = (WEBHOOK, format!("https://{n}.example").into());
+        lanes.provider(&key, now).gates().tenant(&tenant, now);
+    }
+    assert_eq!(lanes.providers_max.load(Ordering::Relaxed), 2 * PROVIDERS_MAX);
+    assert_eq!(lanes.providers().len(), PROVIDERS_MAX + 1);
 }
 
 #[test]

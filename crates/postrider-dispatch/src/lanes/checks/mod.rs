@@ -18,7 +18,7 @@ use postrider_core::policy::call_limit::CallToken;
 use postrider_core::policy::call_places::CallPlace;
 use postrider_core::{Gate, LaneKey, LaneState, Timestamp};
 
-use super::call::{CallEffect, CallResult};
+use super::call::{CallEffect, CallResult, LaneEvent};
 use super::global::OwnPlaces;
 use super::provider::{BreakerEpochs, FreedPlaces, LaneProvider, ProviderGates, number};
 use super::report::GateVerdict;
@@ -129,6 +129,11 @@ impl<'a> LaneContext<'a> {
         Ok((calls, self.epochs))
     }
 
+    /// An event that no call's end caused.
+    fn note_event(&self, event: Option<LaneEvent>) {
+        event.into_iter().for_each(|event| self.lanes.note_event(self.lane, event));
+    }
+
     /// Whether no lane of the provider may go.
     pub(super) fn is_held_for_all(&self) -> bool {
         self.gates.holds_every_lane(self.now)
@@ -173,8 +178,13 @@ impl<'a> LaneContext<'a> {
         (self.gates.places.in_flight(), self.gates.limit.limit(self.now))
     }
 
-    pub(super) fn free_place(&mut self, place: CallPlace, target: u64) -> (FreedPlaces, bool) {
-        self.gates.free_place(&self.lane.tenant, place, target, self.now)
+    pub(super) fn free_place(
+        &mut self,
+        place: CallPlace,
+        target: u64,
+        is_told: bool,
+    ) -> (FreedPlaces, bool) {
+        self.gates.free_place(&self.lane.tenant, place, target, is_told, self.now)
     }
 
     pub(super) fn learn(&mut self, call: &CallResult, token: CallToken) -> CallEffect {
