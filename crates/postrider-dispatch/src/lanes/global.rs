@@ -42,9 +42,9 @@ struct WaitingLanes {
 }
 
 impl WaitingLanes {
-    fn join(&self, tenant: u64, lane: Arc<LaneKey>) {
-        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        queue.join(tenant, lane);
+    fn join(&self, tenant: u64, weight: f64, lane: Arc<LaneKey>) {
+        let mut queue = lock(&self.queue);
+        queue.join(tenant, weight, lane);
         self.count.store(queue.len(), Ordering::Relaxed);
     }
 
@@ -52,17 +52,24 @@ impl WaitingLanes {
         if self.count.load(Ordering::Relaxed) == 0 {
             return;
         }
-        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queue = lock(&self.queue);
         queue.leave(lane);
         self.count.store(queue.len(), Ordering::Relaxed);
     }
 
-    fn next(&self, most: usize) -> Vec<Arc<LaneKey>> {
+    /// The first is of the tenant that holds the fewest places. The others follow in turn: the first may be held by
+    /// something else, again and again.
+    fn next(&self, most: usize, calls: &Mutex<HeldCalls>) -> Vec<Arc<LaneKey>> {
         if self.count.load(Ordering::Relaxed) == 0 {
             return Vec::new();
         }
-        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        let told = std::iter::from_fn(|| queue.pop()).take(most).collect();
+        let calls = lock(calls);
+        let mut queue = lock(&self.queue);
+        let next = |nth| match nth {
+            0 => queue.pop_least(|tenant| calls.held_by(tenant)),
+            _ => queue.pop(),
+        };
+        let told = (0..most).map_while(next).collect();
         self.count.store(queue.len(), Ordering::Relaxed);
         told
     }
@@ -73,6 +80,7 @@ impl WaitingLanes {
 struct HeldCalls {
     used: usize,
     by_holder: HashMap<(u64, u64), usize>,
+    by_tenant: HashMap<u64, usize>,
 }
 
 impl HeldCalls {
@@ -82,14 +90,20 @@ impl HeldCalls {
         PlaceUse { all, used: self.used, held }
     }
 
+    fn held_by(&self, tenant: u64) -> usize {
+        self.by_tenant.get(&tenant).copied().unwrap_or(0)
+    }
+
     fn begin(&mut self, tenant: u64, origin: u64) {
         self.used += 1;
+        *self.by_tenant.entry(tenant).or_default() += 1;
         *self.by_holder.entry((tenant, origin)).or_default() += 1;
     }
 
     fn end(&mut self, tenant: u64, origin: u64) {
         self.used = self.used.saturating_sub(1);
         count_down(&mut self.by_holder, (tenant, origin));
+        count_down(&mut self.by_tenant, tenant);
     }
 }
 
@@ -149,6 +163,7 @@ impl GlobalCalls {
         &self,
         places: OwnPlaces,
         tenant: u64,
+        weight: f64,
         lane: Arc<LaneKey>,
         priority: Priority,
     ) {
@@ -157,7 +172,7 @@ impl GlobalCalls {
             OwnPlaces::Any => &self.waiting,
             OwnPlaces::Apart => &self.waiting_apart,
         };
-        queue.join(tenant, lane);
+        queue.join(tenant, weight, lane);
     }
 
     /// A lane has found a place.
@@ -168,9 +183,10 @@ impl GlobalCalls {
 
     /// The lanes that are told that a call ended.
     pub(super) fn told(&self, was_apart: bool) -> impl Iterator<Item = Arc<LaneKey>> {
-        let urgent = self.waiting_urgent.next(TOLD);
-        let apart = if was_apart { self.waiting_apart.next(TOLD) } else { Vec::new() };
-        urgent.into_iter().chain(self.waiting.next(TOLD)).chain(apart)
+        let next = |waiting: &WaitingLanes| waiting.next(TOLD, &self.all);
+        let (urgent, others) = (next(&self.waiting_urgent), next(&self.waiting));
+        let apart = if was_apart { next(&self.waiting_apart) } else { Vec::new() };
+        urgent.into_iter().chain(others).chain(apart)
     }
 
     /// A call of a tenant to an origin (numbers that stand for them) begins.

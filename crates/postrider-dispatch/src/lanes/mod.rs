@@ -24,6 +24,7 @@ use postrider_core::model::message::Priority;
 use postrider_core::policy::address_room::AddressRoom;
 use postrider_core::policy::address_turns::{AddressTurns, SlowRoom};
 use postrider_core::policy::breaker::BreakerOverride;
+use postrider_core::policy::fairness::WeightPart;
 use postrider_core::policy::throttle::Pause;
 use postrider_core::policy::work_share::WorkShare;
 use postrider_core::{ChannelKind, Clock, Gate, LaneKey, LaneState, TenantId, Timestamp};
@@ -71,6 +72,8 @@ pub(crate) struct LaneRefusal {
     pub(crate) state: LaneState,
     /// Every lane of the provider would be told the same (of this priority, where no slot is free).
     pub(crate) of_provider: bool,
+    /// The free slots are for other tenants that wait.
+    pub(crate) holds_part: bool,
 }
 
 pub struct Lanes {
@@ -153,13 +156,15 @@ impl Lanes {
         if is_wide { self.share.of_count(ceiling) } else { ceiling }
     }
 
-    /// Asks every check of the lane for up to `want` calls by this route.
+    /// Asks every check of the lane for up to `want` calls by this route. `part` is that of its tenant among those that
+    /// wait for the provider.
     pub(crate) fn admit(
         self: &Arc<Self>,
         lane: &Arc<LaneKey>,
         route: &LaneRoute,
         priority: Priority,
         want: usize,
+        part: WeightPart,
     ) -> Result<LanePermit, LaneRefusal> {
         if let Some(refusal) = route.refusal {
             return Err(refusal);
@@ -168,14 +173,16 @@ impl Lanes {
         let provider = self.provider(&route.provider, now);
         let mut context = LaneContext::new(self, lane, &provider, now);
         context.random = self.random.next();
-        context.count_free_places(priority, want);
+        context.count_free_places(priority, want, part);
         let admitted = context.admit(want);
         let own_wait = context.own_wait.filter(|_| want > 0);
         drop(context);
         if let (Err(LaneRefusal { state, .. }), Some(places)) = (&admitted, own_wait)
             && state.gate() == Some(Gate::Concurrency)
         {
-            self.global.wait(places, provider::number(&lane.tenant), lane.clone(), priority);
+            let weight = self.policies.now().limits.weights.get(&lane.tenant).copied();
+            let (tenant, weight) = (provider::number(&lane.tenant), weight.unwrap_or(1.0));
+            self.global.wait(places, tenant, weight, lane.clone(), priority);
         }
         let (calls, epochs) = admitted?;
         self.global.found(lane);

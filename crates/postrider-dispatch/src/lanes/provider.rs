@@ -176,6 +176,12 @@ impl ProviderGates {
         self.pause.until(now).is_some() || self.breaker.may_pass(now).is_err()
     }
 
+    /// Whether the tenant's calls try, or would try, if the provider works again.
+    pub(super) fn is_probed_by(&self, tenant: &TenantId) -> bool {
+        let own = self.known_trouble(tenant).is_some_and(|own| own.breaker.is_probing());
+        own || self.breaker.is_probing()
+    }
+
     /// Whether the tenant's last call there got no answer.
     pub(super) fn is_silent(&self, tenant: &TenantId) -> bool {
         self.tenants.get(tenant).is_some_and(|own| own.is_silent)
@@ -221,6 +227,20 @@ impl ProviderGates {
     /// How many more brisk calls of this priority may be made.
     pub(super) fn free_places(&self, priority: Priority, now: Timestamp) -> usize {
         self.places.free(self.limit.limit(now), self.limit.is_behind(now), priority)
+    }
+
+    /// Calls of the tenant that count together with those of this priority. Where the provider stands still, long ones
+    /// are among them.
+    pub(super) fn held_by_tenant(
+        &self,
+        tenant: &TenantId,
+        priority: Priority,
+        now: Timestamp,
+    ) -> usize {
+        match self.limit.is_behind(now) {
+            true => self.tenants.get(tenant).map_or(0, |own| own.held),
+            false => self.places.brisk_of(number(tenant), priority),
+        }
     }
 
     /// Whether the tenant's calls that take long leave too little to the others there.

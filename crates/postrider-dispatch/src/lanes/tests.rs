@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use postrider_core::policy::breaker::{BreakerCause, BreakerState};
+use postrider_core::policy::fairness::{Fairness, Weights};
 use postrider_core::policy::limiter::Rate;
 use postrider_core::{ChannelTraits, Gate, Signal};
 
@@ -46,7 +47,7 @@ fn admit(
     priority: Priority,
     want: usize,
 ) -> Result<LanePermit, LaneRefusal> {
-    lanes.admit(lane, &lanes.route(lane), priority, want)
+    lanes.admit(lane, &lanes.route(lane), priority, want, WeightPart::WHOLE)
 }
 
 #[test]
@@ -68,6 +69,16 @@ fn a_large_push_service_is_shared_by_all_workers_and_a_host_is_not() {
     let ceiling =
         |origin: &str| lanes.ceiling(&lanes.policies.now().limits, &(WEBHOOK, origin.into()));
     assert_eq!((ceiling("https://eu.push.example"), ceiling("https://a.example")), (2, 8));
+}
+
+/// The part of one of two tenants of the same weight.
+fn half_part() -> WeightPart {
+    let mut waiting = Fairness::default();
+    for tenant in ["a", "b"] {
+        waiting.join(tenant, &TenantId::new(tenant), Priority::High);
+    }
+    let turn = waiting.next(&Weights::new(), StillClock.now(), |_| true);
+    turn.map(|(_, turn)| turn.part()).unwrap()
 }
 
 static PUSH: ChannelTraits =
@@ -170,6 +181,21 @@ fn an_origin_never_gives_more_than_its_limit_and_lanes_of_one_origin_share_it() 
     assert_eq!(lanes.report(&lane("b")).state, full);
     calls.pop();
     assert_eq!(admit(&lanes, &lane("a"), Priority::Normal, 9).unwrap().calls(), 1);
+}
+
+#[test]
+fn a_tenant_gets_its_part_of_the_places_while_others_wait_and_all_of_them_otherwise() {
+    let lanes = lanes(16);
+    prove(&lanes);
+    let (route, half) = (lanes.route(&lane("a")), half_part());
+    let admit = |tenant, part| lanes.admit(&lane(tenant), &route, Priority::High, 64, part);
+    let first = admit("a", half).unwrap();
+    assert_eq!(first.calls(), 8);
+    let _calls = first.begin(0..8);
+    let refusal = admit("a", half).err().unwrap();
+    assert!(refusal.holds_part && refusal.of_provider);
+    assert_eq!(admit("b", half).unwrap().calls(), 8);
+    assert_eq!(admit("a", WeightPart::WHOLE).unwrap().calls(), 8);
 }
 
 #[test]

@@ -16,6 +16,7 @@ use postrider_core::model::message::Priority;
 use postrider_core::policy::breaker::BreakerRefusal;
 use postrider_core::policy::call_limit::CallToken;
 use postrider_core::policy::call_places::CallPlace;
+use postrider_core::policy::fairness::WeightPart;
 use postrider_core::{Gate, LaneKey, LaneState, Timestamp};
 
 use super::call::{CallEffect, CallResult, LaneEvent};
@@ -75,6 +76,8 @@ pub(super) struct LaneContext<'a> {
     now: Timestamp,
     /// Calls of the lane's priority that the provider has a free place for.
     free_places: usize,
+    /// There are free places, and they are for other tenants that wait.
+    holds_part: bool,
     /// Calls that our own places allow the tenant, and which places it waits for if it is none.
     own_room: usize,
     pub(super) own_wait: Option<OwnPlaces>,
@@ -104,6 +107,7 @@ impl<'a> LaneContext<'a> {
             gates,
             now,
             free_places: 0,
+            holds_part: false,
             own_room: 0,
             own_wait: None,
             token: None,
@@ -150,8 +154,9 @@ impl<'a> LaneContext<'a> {
         CHECKS.iter().for_each(|check| check.give_back(self, calls));
     }
 
-    /// Notes how many places are free, and that more are wanted if these are too few.
-    pub(super) fn count_free_places(&mut self, priority: Priority, want: usize) {
+    /// Notes how many places are free, and that more are wanted if these are too few. The tenant gets its part of
+    /// them while others wait.
+    pub(super) fn count_free_places(&mut self, priority: Priority, want: usize, part: WeightPart) {
         let global = &self.lanes.global;
         let origin = self.provider.number();
         let overdue = self.gates.advance(self.now).into_iter();
@@ -160,6 +165,13 @@ impl<'a> LaneContext<'a> {
         let number = number(tenant);
         self.free_places = self.gates.free_places(priority, self.now);
         self.gates.wanted |= self.free_places < want;
+        // Probes are few, and those of one round go together.
+        let part = if self.gates.is_probed_by(tenant) { WeightPart::WHOLE } else { part };
+        let part = part.of(self.gates.limit.limit(self.now));
+        let room = part.saturating_sub(self.gates.held_by_tenant(tenant, priority, self.now));
+        self.holds_part = self.free_places > 0 && room == 0;
+        self.gates.wanted |= self.holds_part;
+        self.free_places = self.free_places.min(room);
         let all = self.lanes.policies.now().limits.concurrency;
         self.own_room = global.room(all, number, origin, priority);
         self.own_wait = (self.own_room == 0).then_some(OwnPlaces::Any);
@@ -210,7 +222,8 @@ impl<'a> LaneContext<'a> {
             }
             _ => false,
         };
-        LaneRefusal { state, of_provider }
+        let holds_part = self.holds_part && of_provider && state.gate() == Some(Gate::Concurrency);
+        LaneRefusal { state, of_provider, holds_part }
     }
 }
 

@@ -13,6 +13,24 @@ pub(super) const PLACES: &[RuleChange] = &[
         )],
     ),
     rule(
+        "part",
+        "a tenant gets its part of an origin's places while others wait",
+        &[patch(
+            lanes!("checks/mod.rs"),
+            "if self.gates.is_probed_by(tenant) { WeightPart::WHOLE } else { part };",
+            "if self.now.0 > 0 { WeightPart::WHOLE } else { part };",
+        )],
+    ),
+    rule(
+        "told-least",
+        "of the lanes that are told, one is of the tenant that holds the fewest places",
+        &[patch(
+            lanes!("global.rs"),
+            "0 => queue.pop_least(|tenant| calls.held_by(tenant)),",
+            "0 if calls.used == usize::MAX => queue.pop_least(|tenant| calls.held_by(tenant)),",
+        )],
+    ),
+    rule(
         "told",
         "lanes that wait for a place of ours are told when a call ends",
         &[patch(lanes!("global.rs"), "const TOLD: usize = 2;", "const TOLD: usize = 0;")],
