@@ -190,7 +190,9 @@ impl ProviderGates {
     /// How many long calls there may be beside the others.
     pub(super) fn long_places(&self, now: Timestamp) -> usize {
         let limit = &self.limit;
-        CallPlaces::long_places(limit.limit(now), limit.ceiling(), limit.is_behind(now))
+        let places =
+            CallPlaces::long_places(limit.limit(now), limit.ceiling(), limit.is_behind(now));
+        places.min(limit.long_max(now))
     }
 
     /// Moves calls that take long to places of their own. Returns the tenant of each.
