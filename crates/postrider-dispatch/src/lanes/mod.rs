@@ -173,6 +173,7 @@ impl Lanes {
         let provider = self.provider(&route.provider, now);
         let mut context = LaneContext::new(self, lane, &provider, now);
         context.random = self.random.next();
+        context.advance();
         context.count_free_places(priority, want, part);
         let admitted = context.admit(want);
         let own_wait = context.own_wait.filter(|_| want > 0);

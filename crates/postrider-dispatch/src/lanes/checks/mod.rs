@@ -154,13 +154,18 @@ impl<'a> LaneContext<'a> {
         CHECKS.iter().for_each(|check| check.give_back(self, calls));
     }
 
+    /// Moves calls that take long to places of their own.
+    pub(super) fn advance(&mut self) {
+        let (global, origin) = (&self.lanes.global, self.provider.number());
+        let overdue = self.gates.advance(self.now).into_iter();
+        overdue.for_each(|tenant| global.becomes_apart(tenant, origin));
+    }
+
     /// Notes how many places are free, and that more are wanted if these are too few. The tenant gets its part of
     /// them while others wait.
     pub(super) fn count_free_places(&mut self, priority: Priority, want: usize, part: WeightPart) {
         let global = &self.lanes.global;
         let origin = self.provider.number();
-        let overdue = self.gates.advance(self.now).into_iter();
-        overdue.for_each(|tenant| global.becomes_apart(tenant, origin));
         let tenant = &self.lane.tenant;
         let number = number(tenant);
         self.free_places = self.gates.free_places(priority, self.now);
