@@ -128,8 +128,8 @@ pub(super) const PLACES: &[RuleChange] = &[
         "an origin gets a quarter of these at most",
         &[patch(
             lanes!("global.rs"),
-            "room.min(apart_of_origin(all).saturating_sub(at_origin))",
-            "room.min(apart_of_origin(all).max(at_origin).max(usize::MAX))",
+            "room.min(apart_of_origin(all).saturating_sub(self.all.at(origin)))",
+            "room.min(apart_of_origin(all).max(usize::MAX))",
         )],
     ),
     rule(
