@@ -65,6 +65,9 @@ impl TurnResult {
             LaneState::Waiting { until, .. } => Some(until),
             LaneState::Blocked { .. } | LaneState::Ready => None,
         };
+        if refusal.holds_part {
+            return Self { leased: 0, end: TurnEnd::HoldsPart, waits_until: None };
+        }
         if refusal.of_provider {
             let shut = matches!(
                 refusal.state.gate(),
@@ -251,6 +254,9 @@ impl Leaser {
                 return Err(error);
             }
         };
+        for (lane, event) in self.context.lanes.take_events() {
+            self.context.observer.lane_event(&lane, event);
+        }
         let LaneEntry { id, key, .. } = turn.entry.clone();
         let policy = self.policy.clone();
         let terms = self.terms(&policy);
@@ -284,7 +290,8 @@ impl Leaser {
         let class = self.policy.class_or_default(&entry.key.class).clone();
         let work =
             LaneWork::new(self.context.clone(), entry.key.clone(), class, self.policy.limits.times);
-        match self.context.lanes.admit(&entry.key, route, entry.priority, want) {
+        let part = turn.part_at(&route.provider);
+        match self.context.lanes.admit(&entry.key, route, entry.priority, want, part) {
             Ok(permit) => self.send(turn, work, permit).await,
             Err(refusal) if leaves(&work.class, refusal.state) => {
                 let leased = self.consumer.lease(entry.id, want, self.policy.limits.lease).await?;

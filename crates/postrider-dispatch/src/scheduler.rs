@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use postrider_core::model::message::Priority;
-use postrider_core::policy::fairness::{Fairness, Turn, Weights};
+use postrider_core::policy::fairness::{Fairness, Turn, WeightPart, Weights};
 use postrider_core::{LaneId, LaneKey, Timestamp};
 
 use crate::lanes::ProviderKey;
@@ -92,6 +92,8 @@ pub(crate) enum TurnEnd {
     More,
     /// The lane has nothing more, or has to wait by itself.
     LaneDone,
+    /// Its tenant holds its part of the provider's places, and others wait.
+    HoldsPart,
     /// Its provider takes no more, until that time if it is known; `shut` if it fails as a whole.
     /// `full` if only places are missing: some are kept for urgent work.
     ProviderFull { until: Option<Timestamp>, shut: bool, full: bool },
@@ -101,6 +103,12 @@ impl LaneTurn {
     pub(crate) fn allowance(&self) -> usize {
         let at_provider = self.at_provider.as_ref().map_or(usize::MAX, |turn| turn.allowance);
         self.here.allowance.min(at_provider)
+    }
+
+    /// The part of its tenant among those that wait for the provider.
+    pub(crate) fn part_at(&self, provider: &ProviderKey) -> WeightPart {
+        let turn = self.at_provider.as_ref().filter(|_| self.entry.provider == *provider);
+        turn.map_or(WeightPart::WHOLE, Turn::part)
     }
 }
 
@@ -180,6 +188,7 @@ impl LaneScheduler {
                 return false;
             }
             TurnEnd::More => self.queue(&provider).back(entry, at_provider, used),
+            TurnEnd::HoldsPart => self.queue(&provider).pass(entry, at_provider),
             TurnEnd::LaneDone => {
                 hidden = self.lanes.remove(&entry.id) == Some(true);
                 if let Some(turn) = at_provider {
@@ -317,6 +326,16 @@ impl ProviderQueue {
             Some(turn) => {
                 self.out[entry.priority as usize] = false;
                 self.waiting.end(turn, used, Some(entry));
+            }
+            None => self.join(entry),
+        }
+    }
+
+    fn pass(&mut self, entry: LaneEntry, turn: Option<Turn>) {
+        match turn {
+            Some(turn) => {
+                self.out[entry.priority as usize] = false;
+                self.waiting.pass(turn, entry);
             }
             None => self.join(entry),
         }

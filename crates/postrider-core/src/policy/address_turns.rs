@@ -55,30 +55,34 @@ impl<'a> AddressTurns<'a> {
     /// Until when the next call to the address has to wait, if it has to. `overdue` are its calls under way
     /// that take long, `random` is a random number in `0.0..1.0`.
     pub fn rest(&mut self, target: u64, overdue: usize, random: f64) -> Option<Timestamp> {
+        let turn = self.addresses.map(|addresses| addresses.turn(target, self.now));
+        if let Some(AddressTurn::Wait { until }) = turn {
+            // Those that wait for the same moment do not all go in it.
+            return Some(until + until.since(self.now).mul_f64(SPREAD * random));
+        }
         let is_slow = is_slow(self.addresses, target, overdue);
         let taken = self.taken.entry(target).or_default();
         let is_sick = self.addresses.is_some_and(|addresses| addresses.is_sick(target));
         if is_sick && *taken + overdue > 0 {
             return Some(self.now + LONG_PAUSE);
         }
-        if let Some(room) = self.room.as_mut().filter(|_| is_slow) {
+        let mut slow_room = self.room.as_mut().filter(|_| is_slow);
+        if let Some(room) = &slow_room {
             let is_full = room.long == 0 || room.apart == 0;
             let is_much = SLOW_SHARE * (overdue + *taken) > room.long;
             if is_full || is_much {
                 return Some(self.now + LONG_PAUSE.mul_f64(1.0 + random));
             }
+        }
+        if is_sick && let Err(until) = self.sick.take() {
+            return Some(until);
+        }
+        *taken += 1;
+        if let Some(room) = &mut slow_room {
             room.long -= 1;
             room.apart -= 1;
         }
-        *taken += 1;
-        match self.addresses?.turn(target, self.now) {
-            AddressTurn::Go if is_sick => self.sick.take().err(),
-            AddressTurn::Go => None,
-            // Those that wait for the same moment do not all go in it.
-            AddressTurn::Wait { until } => {
-                Some(until + until.since(self.now).mul_f64(SPREAD * random))
-            }
-        }
+        None
     }
 }
 
@@ -125,5 +129,22 @@ mod tests {
         assert_eq!(turns.rest(8, 0, 0.5), None, "others go on");
         let mut turns = AddressTurns::new(Some(&addresses), Some(ROOM), sick(), later);
         assert!(turns.rest(7, 1, 0.5).is_some(), "one from before is under way");
+    }
+
+    #[test]
+    fn all_calls_to_an_address_that_rests_wait_for_its_time_and_take_nothing() {
+        let mut addresses = SickAddresses::default();
+        for s in 0..3 {
+            let now = NOW + Duration::from_secs(s);
+            addresses.failed(7, now, true, now, 0.5);
+            addresses.took(7, true, now);
+        }
+        let now = NOW + Duration::from_secs(2);
+        let mut turns = AddressTurns::new(Some(&addresses), Some(ROOM), sick(), now);
+        let AddressTurn::Wait { until } = addresses.turn(7, now) else { panic!("it rests") };
+        let rests: Vec<_> = (0..64).filter_map(|_| turns.rest(7, 0, 0.0)).collect();
+        assert_eq!(rests, [until; 64]);
+        let room = turns.room.map(|room| (room.long, room.apart));
+        assert_eq!(room, Some((ROOM.long, ROOM.apart)));
     }
 }

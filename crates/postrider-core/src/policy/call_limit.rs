@@ -230,7 +230,15 @@ impl CallLimit {
     /// Whether calls take long because the origin cannot cope, not because of their addresses: it stands still, or was
     /// found to queue calls lately.
     pub fn is_behind(&self, now: Timestamp) -> bool {
-        self.is_stalled(now) || is_within(self.queued_at, IGNORED_FOR, now)
+        let is_behind = self.is_stalled(now) || is_within(self.queued_at, IGNORED_FOR, now);
+        is_behind && self.is_proven(now)
+    }
+
+    /// The most long calls beside the others. An origin that did not answer lately may stand still for those who called
+    /// it so far only: there is room left to find that out.
+    pub fn long_max(&self, now: Timestamp) -> usize {
+        let is_unknown = self.is_stalled(now) && !self.is_proven(now);
+        if is_unknown { STALLED as usize - UNPROVEN } else { usize::MAX }
     }
 
     /// Nearly all calls end within this time as long as the origin moves.

@@ -29,6 +29,8 @@ pub struct CallPlaces {
     brisk: usize,
     /// Those of them that are not urgent.
     others: usize,
+    /// The same by tenant: those that are not urgent, and those that are.
+    brisk_of: HashMap<u64, [usize; 2]>,
     long: usize,
     /// Calls that take long, by tenant and by its address: overdue ones and those to slow addresses.
     overdue: HashMap<u64, usize>,
@@ -74,6 +76,12 @@ impl CallPlaces {
 
     pub fn long(&self) -> usize {
         self.long
+    }
+
+    /// Brisk calls of a tenant (a number that stands for it) that count together with those of this priority.
+    pub fn brisk_of(&self, tenant: u64, priority: Priority) -> usize {
+        let own = self.brisk_of.get(&tenant).copied().unwrap_or_default();
+        own[usize::from(priority == Priority::High)]
     }
 
     /// How many more brisk calls of this priority there is room for. Where the origin stands still, long calls have
@@ -132,6 +140,7 @@ impl CallPlaces {
         let urgent = priority == Priority::High;
         self.brisk += 1;
         self.others += usize::from(!urgent);
+        self.brisk_of.entry(tenant).or_default()[usize::from(urgent)] += 1;
         self.begun.push_back(BegunCall {
             at: now,
             tenant,
@@ -164,7 +173,7 @@ impl CallPlaces {
         let BegunCall { tenant, target, urgent, kind, .. } = *begun;
         begun.kind = PlaceKind::Ended;
         match kind {
-            PlaceKind::Brisk => self.leave_brisk(urgent),
+            PlaceKind::Brisk => self.leave_brisk(tenant, urgent),
             PlaceKind::Long => self.long = self.long.saturating_sub(1),
             PlaceKind::Ended => return false,
         }
@@ -204,8 +213,8 @@ impl CallPlaces {
             let Some(begun) = self.begun_mut(number) else { continue };
             if begun.kind == PlaceKind::Brisk {
                 begun.kind = PlaceKind::Long;
-                let urgent = begun.urgent;
-                self.leave_brisk(urgent);
+                let (tenant, urgent) = (begun.tenant, begun.urgent);
+                self.leave_brisk(tenant, urgent);
                 self.long += 1;
             }
         }
@@ -223,9 +232,15 @@ impl CallPlaces {
         self.begun.get_mut(usize::try_from(number.checked_sub(self.first)?).ok()?)
     }
 
-    fn leave_brisk(&mut self, urgent: bool) {
+    fn leave_brisk(&mut self, tenant: u64, urgent: bool) {
         self.brisk -= 1;
         self.others -= usize::from(!urgent);
+        if let Entry::Occupied(mut own) = self.brisk_of.entry(tenant) {
+            own.get_mut()[usize::from(urgent)] -= 1;
+            if *own.get() == [0; 2] {
+                own.remove();
+            }
+        }
     }
 
     fn note_overdue(&mut self, tenant: u64, target: u64) {
@@ -269,9 +284,10 @@ mod tests {
         _ = places.advance(LONG_AFTER, LONG_MIN, at(1_000));
         assert_eq!((places.brisk(), places.long()), (1, 1));
         assert_eq!(places.next_long(LONG_AFTER, LONG_MIN), Some(at(1_900)));
+        assert_eq!(places.brisk_of(1, Priority::Low), 1);
         places.end(slow);
         places.end(quick);
-        assert_eq!(places.in_flight(), 0);
+        assert_eq!((places.in_flight(), places.brisk_of.len()), (0, 0));
     }
 
     #[test]

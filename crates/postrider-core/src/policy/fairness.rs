@@ -22,6 +22,9 @@ pub const TIER_SHARES: [usize; 3] = [4, 12, 32];
 const RESERVED_PERCENT: usize = 10;
 /// The smallest weight: one near zero would turn the ring for ever.
 const WEIGHT_MIN: f64 = 0.01;
+/// Weights are summed as whole numbers. A tenant counts as one of weight 1 until its first turn.
+const THOUSANDTHS: f64 = 1_000.0;
+const WEIGHT_UNKNOWN: u64 = 1_000;
 
 /// Shares of tenants where they compete; a tenant that is not named weighs 1.
 pub type Weights = HashMap<TenantId, f64>;
@@ -37,6 +40,8 @@ pub struct Fairness<L> {
 struct Tier<L> {
     ring: VecDeque<TenantId>,
     members: HashMap<TenantId, Member<L>>,
+    /// Of all members, in thousandths.
+    weight_all: u64,
     /// What it may still send before the less urgent tiers have had theirs.
     credit: usize,
     /// A turn was given and is not back yet.
@@ -49,6 +54,8 @@ struct Tier<L> {
 
 #[derive(Debug)]
 struct Member<L> {
+    /// In thousandths, as of its last quantum.
+    weight: u64,
     deficit: f64,
     /// Has had the quantum of its turn.
     granted: bool,
@@ -62,6 +69,30 @@ pub struct Turn {
     priority: Priority,
     /// At least 1; without bound where nobody else waits.
     pub allowance: usize,
+    part: WeightPart,
+}
+
+/// The part of one tenant among those that wait: its weight, and that of all of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WeightPart {
+    own: u64,
+    all: u64,
+}
+
+impl WeightPart {
+    /// Nobody else waits.
+    pub const WHOLE: Self = Self { own: 1, all: 1 };
+
+    /// So many of these places. The parts of all are at least all places.
+    pub fn of(self, places: usize) -> usize {
+        (places as u64 * self.own).div_ceil(self.all.max(1)) as usize
+    }
+}
+
+impl Turn {
+    pub fn part(&self) -> WeightPart {
+        self.part
+    }
 }
 
 impl<L> Default for Fairness<L> {
@@ -121,7 +152,20 @@ impl<L> Fairness<L> {
         let weight = |tenant: &TenantId| weights.get(tenant).map_or(1.0, |w| w.max(WEIGHT_MIN));
         let (lane, tenant, deficit) = tier.next(weight, now)?;
         let allowance = if contested { deficit.min(tier.credit) } else { deficit };
-        Some((lane, Turn { tenant, priority, allowance }))
+        let own = tier.members.get(&tenant).map_or(1, |member| member.weight);
+        let part = WeightPart { own, all: tier.weight_all };
+        Some((lane, Turn { tenant, priority, allowance, part }))
+    }
+
+    /// A lane sent nothing because its tenant holds its part already: it is the next one's turn. Nothing of the
+    /// allowance is lost, and nothing more is granted.
+    pub fn pass(&mut self, turn: Turn, lane: L) {
+        let tier = &mut self.tiers[turn.priority as usize];
+        tier.out = false;
+        if let Some(member) = tier.members.get_mut(&turn.tenant) {
+            member.lanes.push_front(lane);
+            tier.ring.rotate_left(1);
+        }
     }
 
     /// A lane has sent `used` of its turn's allowance. It stays if it is handed back.
@@ -167,6 +211,7 @@ impl<L> Tier<L> {
         Self {
             ring: VecDeque::new(),
             members: HashMap::new(),
+            weight_all: 0,
             credit: share,
             out: false,
             quantum: 1,
@@ -184,7 +229,9 @@ impl<L> Tier<L> {
             member.lanes.push_back(lane);
             return;
         }
-        let member = Member { deficit: 0.0, granted: false, lanes: [lane].into() };
+        let weight = WEIGHT_UNKNOWN;
+        let member = Member { weight, deficit: 0.0, granted: false, lanes: [lane].into() };
+        self.weight_all += weight;
         self.members.insert(tenant.clone(), member);
         self.ring.push_back(tenant.clone());
     }
@@ -203,7 +250,11 @@ impl<L> Tier<L> {
             let member = self.members.get_mut(tenant)?;
             if !member.granted {
                 member.granted = true;
-                member.deficit += self.quantum as f64 * weight(tenant);
+                let weight = weight(tenant);
+                member.deficit += self.quantum as f64 * weight;
+                self.weight_all -= member.weight;
+                member.weight = (weight * THOUSANDTHS) as u64;
+                self.weight_all += member.weight;
                 self.cycle_left -= 1;
             }
             if alone || member.deficit >= 1.0 {
@@ -224,6 +275,7 @@ impl<L> Tier<L> {
         member.lanes.extend(stays);
         if member.lanes.is_empty() {
             // Nothing is saved for another time.
+            self.weight_all -= member.weight;
             self.members.remove(tenant);
             self.ring.pop_front();
         } else if member.deficit < 1.0 {
@@ -238,6 +290,7 @@ impl<L> Tier<L> {
         member.lanes = staying;
         out.extend(going);
         if member.lanes.is_empty() && !has_turn {
+            self.weight_all -= member.weight;
             self.members.remove(tenant);
             self.ring.retain(|other| other != tenant);
         }
@@ -356,6 +409,39 @@ mod tests {
         let all: usize = had.iter().sum();
         assert!(had[100].abs_diff(all / 2) <= QUANTUM_MAX, "{} of {all}", had[100]);
         assert!(had[..100].iter().all(|had| had.abs_diff(all / 200) <= 8), "{had:?}");
+    }
+
+    #[test]
+    fn whoever_holds_its_part_is_passed_over_and_loses_nothing() {
+        let mut fairness = Fairness::default();
+        let weights = [(tenant("a"), 3.0)].into();
+        fairness.join(1, &tenant("a"), Priority::Low);
+        fairness.join(2, &tenant("b"), Priority::Low);
+        let (lane, turn) = fairness.next(&weights, NOW, any).unwrap();
+        assert_eq!((lane, turn.allowance, turn.part().of(8)), (1, 3, 6));
+        fairness.pass(turn, lane);
+        let (lane, turn) = fairness.next(&weights, NOW, any).unwrap();
+        assert_eq!((lane, turn.part().of(8)), (2, 2));
+        fairness.end(turn, 1, None);
+        let (lane, turn) = fairness.next(&weights, NOW, any).unwrap();
+        assert_eq!((lane, turn.part().of(8)), (1, 8), "nobody else waits");
+        fairness.end(turn, 1, None);
+        assert!(fairness.is_empty() && fairness.tiers.iter().all(|tier| tier.weight_all == 0));
+    }
+
+    #[test]
+    fn the_parts_of_all_are_all_places_and_passing_on_goes_round() {
+        let mut fairness = Fairness::default();
+        let weights: Weights =
+            (0..7).map(|n| (tenant(&format!("t{n}")), 0.1 + f64::from(n) * 0.7)).collect();
+        (0..7).for_each(|n| fairness.join(n, &tenant(&format!("t{n}")), Priority::Low));
+        let mut parts = [0; 7];
+        for _ in 0..70 {
+            let (lane, turn) = fairness.next(&weights, NOW, any).unwrap();
+            parts[lane as usize] = turn.part().of(10);
+            fairness.pass(turn, lane);
+        }
+        assert!(parts.iter().all(|part| *part > 0) && parts.iter().sum::<usize>() >= 10);
     }
 
     #[test]

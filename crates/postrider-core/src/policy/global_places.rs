@@ -1,6 +1,9 @@
 //! How many calls a holder may have under way of those that our process may have in all. Bites only as room
 //! gets scarce, and always leaves some for others. Pure.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
 use crate::model::message::Priority;
 
 /// The percentage of all places that is kept for urgent work.
@@ -50,10 +53,49 @@ pub fn apart_of_origin(apart_places: usize) -> usize {
     apart_places.div_ceil(4)
 }
 
-/// How many of these are in use if the origins hold so many each. Calls that turn out to take long may be more than
-/// the part of their origin; what it holds beyond that is no loss of the others.
-pub fn apart_used(apart_places: usize, at_origins: impl Iterator<Item = usize>) -> usize {
-    at_origins.map(|held| held.min(apart_of_origin(apart_places))).sum()
+/// Calls of these by origin (a number that stands for it). Calls that turn out to take long may be more than the part
+/// of their origin; what it holds beyond that is no loss of the others.
+#[derive(Debug, Default)]
+pub struct ApartCalls {
+    by_origin: HashMap<u64, usize>,
+    /// The part of one origin that the sum was made with.
+    part: usize,
+    used: usize,
+}
+
+impl ApartCalls {
+    pub fn is_empty(&self) -> bool {
+        self.by_origin.is_empty()
+    }
+
+    pub fn at(&self, origin: u64) -> usize {
+        self.by_origin.get(&origin).copied().unwrap_or(0)
+    }
+
+    /// How many of so many places are in use. Looks at every origin only if these are others than before.
+    pub fn used(&mut self, apart_places: usize) -> usize {
+        let part = apart_of_origin(apart_places);
+        if part != self.part {
+            self.part = part;
+            self.used = self.by_origin.values().map(|held| (*held).min(part)).sum();
+        }
+        self.used
+    }
+
+    pub fn begin(&mut self, origin: u64) {
+        let held = self.by_origin.entry(origin).or_default();
+        self.used += usize::from(*held < self.part);
+        *held += 1;
+    }
+
+    pub fn end(&mut self, origin: u64) {
+        let Entry::Occupied(mut held) = self.by_origin.entry(origin) else { return };
+        *held.get_mut() -= 1;
+        self.used -= usize::from(*held.get() < self.part);
+        if *held.get() == 0 {
+            held.remove();
+        }
+    }
 }
 
 /// More such calls that a tenant may make, to all origins together. Those that are known to last long leave half of
@@ -114,9 +156,30 @@ mod tests {
 
     #[test]
     fn what_an_origin_holds_beyond_its_part_is_no_loss_of_the_others() {
-        let used = apart_used(256, [1_000, 3].into_iter());
+        let mut calls = ApartCalls::default();
+        (0..1_000).for_each(|_| calls.begin(1));
+        (0..3).for_each(|_| calls.begin(2));
+        let used = calls.used(256);
         assert_eq!(used, 67);
         assert!(apart_room(PlaceUse { all: 256, used, held: used }, false) > 0);
+    }
+
+    #[test]
+    fn what_is_in_use_stays_right_while_calls_begin_and_end_and_the_places_change() {
+        let mut calls = ApartCalls::default();
+        let origin = |n: u64| n * n % 5;
+        for n in 0..200 {
+            calls.begin(origin(n));
+            let places = if n < 100 { 256 } else { 64 };
+            let part = apart_of_origin(places);
+            let by_hand: usize = (0..5).map(|origin| calls.at(origin).min(part)).sum();
+            assert_eq!(calls.used(places), by_hand);
+            if n % 3 == 0 {
+                calls.end(origin(n / 2));
+            }
+        }
+        (0..5).for_each(|origin| (0..calls.at(origin)).for_each(|_| calls.end(origin)));
+        assert_eq!((calls.used(64), calls.is_empty()), (0, true));
     }
 
     #[test]

@@ -37,6 +37,7 @@ enum ProbePhase {
         until: Timestamp,
     },
     Probing {
+        /// When the first of the probes under way began.
         since: Timestamp,
         left: usize,
         under_way: usize,
@@ -74,32 +75,31 @@ impl ProbeBreaker {
         }
     }
 
-    /// Asks for `want` calls. What is not used is to be [handed back](Self::hand_back). `random` is a
-    /// random number in `0.0..1.0`.
-    pub fn admit(
-        &mut self,
-        want: usize,
-        now: Timestamp,
-        random: f64,
-    ) -> Result<Permit, BreakerRefusal> {
+    /// Ends a round with a probe that was not answered in time. A round that waits for more calls goes on: nothing is
+    /// known yet. To be called before [`admit`](Self::admit). `random` is a random number in `0.0..1.0`.
+    pub fn end_round(&mut self, now: Timestamp, random: f64) -> Option<BreakerChange> {
+        let ProbePhase::Probing { since, under_way: 1.., .. } = self.phase else { return None };
+        let is_over = self.forced.is_none() && now >= since + PROBE_MAX;
+        // It opened when their time was over, whoever asks, and whenever.
+        is_over.then(|| self.open(self.cause, since + PROBE_MAX, random))
+    }
+
+    /// Asks for `want` calls. What is not used is to be [handed back](Self::hand_back).
+    pub fn admit(&mut self, want: usize, now: Timestamp) -> Result<Permit, BreakerRefusal> {
         self.may_pass(now)?;
         if self.forced.is_some() {
             return Ok(Permit { calls: want, epoch: self.epoch });
-        }
-        if let ProbePhase::Probing { since, .. } = self.phase
-            && now >= since + PROBE_MAX
-        {
-            // It opened when their time was over, whoever asks, and whenever.
-            self.open(self.cause, since + PROBE_MAX, random);
-            self.may_pass(now)?;
         }
         if let ProbePhase::Open { .. } = self.phase {
             self.epoch = self.epoch.wrapping_add(1);
             self.phase = ProbePhase::Probing { since: now, left: PROBES, under_way: 0 };
         }
         let calls = match &mut self.phase {
-            ProbePhase::Probing { left, under_way, .. } => {
+            ProbePhase::Probing { since, left, under_way } => {
                 let calls = want.min(*left);
+                if *under_way == 0 {
+                    *since = now;
+                }
                 *left -= calls;
                 *under_way += calls;
                 calls
@@ -220,19 +220,19 @@ mod tests {
     #[test]
     fn after_its_time_three_probes_go_and_no_fourth() {
         let mut breaker = opened();
-        assert_eq!(breaker.admit(9, at(4), 0.0), Err(BreakerRefusal::Until(at(5))));
-        assert_eq!(breaker.admit(9, at(5), 0.0).map(|permit| permit.calls), Ok(3));
-        assert!(breaker.admit(9, at(5), 0.0).is_err());
+        assert_eq!(breaker.admit(9, at(4)), Err(BreakerRefusal::Until(at(5))));
+        assert_eq!(breaker.admit(9, at(5)).map(|permit| permit.calls), Ok(3));
+        assert!(breaker.admit(9, at(5)).is_err());
     }
 
     #[test]
     fn one_good_probe_of_three_closes_it() {
         let mut breaker = opened();
-        let epoch = breaker.admit(3, at(5), 0.0).map_or(0, |permit| permit.epoch);
+        let epoch = breaker.admit(3, at(5)).map_or(0, |permit| permit.epoch);
         assert_eq!(breaker.report(Signal::Failing, epoch, at(6), 0.0), None);
         let change = breaker.report(Signal::Well, epoch, at(6), 0.0);
         assert_eq!(change, Some(BreakerChange::Closed));
-        assert_eq!(breaker.admit(99, at(6), 0.0).map(|permit| permit.calls), Ok(99));
+        assert_eq!(breaker.admit(99, at(6)).map(|permit| permit.calls), Ok(99));
     }
 
     #[test]
@@ -240,7 +240,7 @@ mod tests {
         let mut breaker = opened();
         let (mut now, mut rests) = (at(5), Vec::new());
         for _ in 0..6 {
-            let epoch = breaker.admit(3, now, 0.0).map_or(0, |permit| permit.epoch);
+            let epoch = breaker.admit(3, now).map_or(0, |permit| permit.epoch);
             let mut fails = || breaker.report(Signal::Failing, epoch, now, 0.0);
             assert_eq!([fails(), fails()], [None, None]);
             let Some(BreakerChange::Opened { until }) = fails() else { panic!("it opens") };
@@ -251,29 +251,32 @@ mod tests {
     }
 
     #[test]
-    fn after_one_probe_that_failed_two_more_may_go_until_the_time_for_probes_is_over() {
+    fn after_one_probe_that_failed_two_more_may_go_however_late() {
         let mut breaker = opened();
-        let epoch = breaker.admit(1, at(5), 0.0).map_or(0, |permit| permit.epoch);
+        let epoch = breaker.admit(1, at(5)).map_or(0, |permit| permit.epoch);
         let change = breaker.report(Signal::Failing, epoch, at(6), 0.0);
         assert_eq!(change, Some(BreakerChange::Eased));
-        let mut later = breaker.clone();
-        assert_eq!(later.admit(9, at(60), 0.0).map(|permit| permit.calls), Ok(3), "a new round");
-        assert_eq!(breaker.admit(9, at(6), 0.0).map(|permit| permit.calls), Ok(2));
-        assert_eq!(breaker.admit(1, at(15), 0.0), Err(BreakerRefusal::Until(at(25))));
+        assert_eq!(breaker.end_round(at(60), 0.0), None, "nobody had anything to send");
+        assert_eq!(breaker.admit(9, at(60)).map(|permit| permit.calls), Ok(2));
+        assert_eq!(breaker.end_round(at(69), 0.0), None);
+        let change = breaker.end_round(at(70), 0.0);
+        assert_eq!(change, Some(BreakerChange::Opened { until: at(80) }));
     }
 
     #[test]
     fn a_probe_without_an_answer_has_failed_after_ten_seconds() {
         let mut breaker = opened();
-        assert!(breaker.admit(3, at(5), 0.0).is_ok());
-        assert_eq!(breaker.admit(1, at(14), 0.0), Err(BreakerRefusal::Until(at(15))));
-        assert_eq!(breaker.admit(1, at(15), 0.0), Err(BreakerRefusal::Until(at(25))));
+        assert!(breaker.admit(3, at(5)).is_ok());
+        assert_eq!(breaker.admit(1, at(14)), Err(BreakerRefusal::Until(at(15))));
+        let change = breaker.end_round(at(15), 0.0);
+        assert_eq!(change, Some(BreakerChange::Opened { until: at(25) }));
+        assert_eq!(breaker.admit(1, at(15)), Err(BreakerRefusal::Until(at(25))));
     }
 
     #[test]
     fn answers_to_calls_from_before_it_opened_do_not_decide_about_the_probe() {
         let mut breaker = ProbeBreaker::new(&BreakerPolicy::default());
-        let before = breaker.admit(1, NOW, 0.0).map_or(9, |permit| permit.epoch);
+        let before = breaker.admit(1, NOW).map_or(9, |permit| permit.epoch);
         breaker.open(BreakerCause::Failures, NOW, 0.0);
         assert_eq!(breaker.report(Signal::Well, before, at(1), 0.0), None);
         assert!(breaker.may_pass(at(1)).is_err());

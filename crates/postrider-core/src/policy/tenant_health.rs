@@ -64,7 +64,7 @@ pub struct TenantHealth {
     credit: CallCredit,
     pub addresses: SickAddresses,
     pub served: ServedAddresses,
-    /// The addresses of the last probes that failed.
+    /// The addresses of the last probes that failed, or were not answered yet.
     pub probed: [Option<u64>; PROBED],
 }
 
@@ -187,10 +187,17 @@ impl TenantHealth {
         self.credit = CallCredit::default();
     }
 
-    /// A call failed that tried whether it works again: the next ones try other addresses.
-    pub fn probe_failed(&mut self, target: u64) {
-        self.probed.rotate_right(1);
-        self.probed[0] = Some(target);
+    /// A call begins, or failed, that tries whether it works again: the next ones try other addresses.
+    pub fn note_probe(&mut self, target: u64) {
+        if !self.probed.contains(&Some(target)) {
+            self.probed.rotate_right(1);
+            self.probed[0] = Some(target);
+        }
+    }
+
+    /// A call that tried whether it works again did not fail.
+    pub fn forget_probe(&mut self, target: u64) {
+        self.probed.iter_mut().filter(|probed| **probed == Some(target)).for_each(|p| *p = None);
     }
 
     /// Whether nothing is remembered that is worth its memory.

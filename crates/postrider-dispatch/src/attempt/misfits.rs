@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use postrider_core::policy::fairness::WeightPart;
 use postrider_core::{Channel, LaneState};
 use tokio::task::JoinSet;
 
@@ -45,7 +46,8 @@ impl LaneWork {
             }
         }
         for (route, mut group) in groups {
-            match lanes.admit(&self.lane, &route, permit.priority(), group.len()) {
+            let (priority, part) = (permit.priority(), WeightPart::WHOLE);
+            match lanes.admit(&self.lane, &route, priority, group.len(), part) {
                 Ok(permit) => {
                     let rest = group.split_off(permit.calls().min(group.len()));
                     self.clone().send_under(group, permit, channel, tasks);

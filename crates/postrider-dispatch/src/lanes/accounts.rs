@@ -103,8 +103,11 @@ impl Lanes {
     fn route_among(&self, lane: &LaneKey, offers: Vec<AccountOffer>) -> Option<LaneRoute> {
         let now = self.clock.now();
         if let [only] = &*offers {
-            let refusal =
-                only.held.map(|held| LaneRefusal { state: held.into(), of_provider: true });
+            let refusal = only.held.map(|held| LaneRefusal {
+                state: held.into(),
+                of_provider: true,
+                holds_part: false,
+            });
             return Some(LaneRoute { refusal, ..LaneRoute::through(lane, &only.name) });
         }
         let mut held = Vec::with_capacity(offers.len());
@@ -141,5 +144,6 @@ fn most_hopeful(held: Vec<(LaneState, LaneRoute)>) -> Option<LaneRoute> {
         _ => state,
     };
     // Other lanes may wait for another of the accounts.
-    Some(LaneRoute { refusal: Some(LaneRefusal { state, of_provider: false }), ..route })
+    let refusal = LaneRefusal { state, of_provider: false, holds_part: false };
+    Some(LaneRoute { refusal: Some(refusal), ..route })
 }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use postrider_core::LaneKey;
 use postrider_core::model::message::Priority;
 use postrider_core::policy::global_places::{
-    PlaceUse, apart_of_origin, apart_places, apart_room, apart_used, ordinary_room,
+    ApartCalls, PlaceUse, apart_of_origin, apart_places, apart_room, ordinary_room,
 };
 use postrider_core::policy::place_queue::PlaceQueue;
 
@@ -42,9 +42,9 @@ struct WaitingLanes {
 }
 
 impl WaitingLanes {
-    fn join(&self, tenant: u64, lane: Arc<LaneKey>) {
-        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        queue.join(tenant, lane);
+    fn join(&self, tenant: u64, weight: f64, lane: Arc<LaneKey>) {
+        let mut queue = lock(&self.queue);
+        queue.join(tenant, weight, lane);
         self.count.store(queue.len(), Ordering::Relaxed);
     }
 
@@ -52,17 +52,24 @@ impl WaitingLanes {
         if self.count.load(Ordering::Relaxed) == 0 {
             return;
         }
-        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queue = lock(&self.queue);
         queue.leave(lane);
         self.count.store(queue.len(), Ordering::Relaxed);
     }
 
-    fn next(&self, most: usize) -> Vec<Arc<LaneKey>> {
+    /// The first is of the tenant that holds the fewest places. The others follow in turn: the first may be held by
+    /// something else, again and again.
+    fn next(&self, most: usize, calls: &Mutex<HeldCalls>) -> Vec<Arc<LaneKey>> {
         if self.count.load(Ordering::Relaxed) == 0 {
             return Vec::new();
         }
-        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        let told = std::iter::from_fn(|| queue.pop()).take(most).collect();
+        let calls = lock(calls);
+        let mut queue = lock(&self.queue);
+        let next = |nth| match nth {
+            0 => queue.pop_least(|tenant| calls.held_by(tenant)),
+            _ => queue.pop(),
+        };
+        let told = (0..most).map_while(next).collect();
         self.count.store(queue.len(), Ordering::Relaxed);
         told
     }
@@ -73,6 +80,7 @@ impl WaitingLanes {
 struct HeldCalls {
     used: usize,
     by_holder: HashMap<(u64, u64), usize>,
+    by_tenant: HashMap<u64, usize>,
 }
 
 impl HeldCalls {
@@ -82,43 +90,47 @@ impl HeldCalls {
         PlaceUse { all, used: self.used, held }
     }
 
+    fn held_by(&self, tenant: u64) -> usize {
+        self.by_tenant.get(&tenant).copied().unwrap_or(0)
+    }
+
     fn begin(&mut self, tenant: u64, origin: u64) {
         self.used += 1;
+        *self.by_tenant.entry(tenant).or_default() += 1;
         *self.by_holder.entry((tenant, origin)).or_default() += 1;
     }
 
     fn end(&mut self, tenant: u64, origin: u64) {
         self.used = self.used.saturating_sub(1);
         count_down(&mut self.by_holder, (tenant, origin));
+        count_down(&mut self.by_tenant, tenant);
     }
 }
 
 /// Those whose length nobody knows, by origin: of each tenant, and of all.
 #[derive(Default)]
 struct HeldApart {
-    by_tenant: HashMap<u64, HashMap<u64, usize>>,
-    by_origin: HashMap<u64, usize>,
+    by_tenant: HashMap<u64, ApartCalls>,
+    all: ApartCalls,
 }
 
 impl HeldApart {
-    fn room(&self, all: usize, tenant: u64, origin: u64, is_known: bool) -> usize {
-        let at_origin = self.by_origin.get(&origin).copied().unwrap_or(0);
-        let own = self.by_tenant.get(&tenant).map(|own| own.values().copied());
-        let held = own.map_or(0, |own| apart_used(all, own));
-        let used = apart_used(all, self.by_origin.values().copied()).max(held);
+    fn room(&mut self, all: usize, tenant: u64, origin: u64, is_known: bool) -> usize {
+        let held = self.by_tenant.get_mut(&tenant).map_or(0, |own| own.used(all));
+        let used = self.all.used(all).max(held);
         let room = apart_room(PlaceUse { all, used, held }, is_known);
-        room.min(apart_of_origin(all).saturating_sub(at_origin))
+        room.min(apart_of_origin(all).saturating_sub(self.all.at(origin)))
     }
 
     fn begin(&mut self, tenant: u64, origin: u64) {
-        *self.by_origin.entry(origin).or_default() += 1;
-        *self.by_tenant.entry(tenant).or_default().entry(origin).or_default() += 1;
+        self.all.begin(origin);
+        self.by_tenant.entry(tenant).or_default().begin(origin);
     }
 
     fn end(&mut self, tenant: u64, origin: u64) {
-        count_down(&mut self.by_origin, origin);
+        self.all.end(origin);
         if let Some(own) = self.by_tenant.get_mut(&tenant) {
-            count_down(own, origin);
+            own.end(origin);
             if own.is_empty() {
                 self.by_tenant.remove(&tenant);
             }
@@ -151,6 +163,7 @@ impl GlobalCalls {
         &self,
         places: OwnPlaces,
         tenant: u64,
+        weight: f64,
         lane: Arc<LaneKey>,
         priority: Priority,
     ) {
@@ -159,7 +172,7 @@ impl GlobalCalls {
             OwnPlaces::Any => &self.waiting,
             OwnPlaces::Apart => &self.waiting_apart,
         };
-        queue.join(tenant, lane);
+        queue.join(tenant, weight, lane);
     }
 
     /// A lane has found a place.
@@ -170,9 +183,10 @@ impl GlobalCalls {
 
     /// The lanes that are told that a call ended.
     pub(super) fn told(&self, was_apart: bool) -> impl Iterator<Item = Arc<LaneKey>> {
-        let urgent = self.waiting_urgent.next(TOLD);
-        let apart = if was_apart { self.waiting_apart.next(TOLD) } else { Vec::new() };
-        urgent.into_iter().chain(self.waiting.next(TOLD)).chain(apart)
+        let next = |waiting: &WaitingLanes| waiting.next(TOLD, &self.all);
+        let (urgent, others) = (next(&self.waiting_urgent), next(&self.waiting));
+        let apart = if was_apart { next(&self.waiting_apart) } else { Vec::new() };
+        urgent.into_iter().chain(others).chain(apart)
     }
 
     /// A call of a tenant to an origin (numbers that stand for them) begins.

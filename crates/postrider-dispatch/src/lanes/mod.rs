@@ -16,6 +16,7 @@ mod retry_budgets;
 mod wakeups;
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -23,6 +24,7 @@ use postrider_core::model::message::Priority;
 use postrider_core::policy::address_room::AddressRoom;
 use postrider_core::policy::address_turns::{AddressTurns, SlowRoom};
 use postrider_core::policy::breaker::BreakerOverride;
+use postrider_core::policy::fairness::WeightPart;
 use postrider_core::policy::throttle::Pause;
 use postrider_core::policy::work_share::WorkShare;
 use postrider_core::{ChannelKind, Clock, Gate, LaneKey, LaneState, TenantId, Timestamp};
@@ -70,6 +72,8 @@ pub(crate) struct LaneRefusal {
     pub(crate) state: LaneState,
     /// Every lane of the provider would be told the same (of this priority, where no slot is free).
     pub(crate) of_provider: bool,
+    /// The free slots are for other tenants that wait.
+    pub(crate) holds_part: bool,
 }
 
 pub struct Lanes {
@@ -77,6 +81,8 @@ pub struct Lanes {
     policies: Arc<Policies>,
     random: JitterRng,
     providers: Mutex<HashMap<ProviderKey, Arc<LaneProvider>>>,
+    /// So many providers are remembered before some are forgotten.
+    providers_max: AtomicUsize,
     budgets: RetryBudgets,
     rates: RateLimits,
     global: GlobalCalls,
@@ -86,6 +92,8 @@ pub struct Lanes {
     channels: Arc<LaneChannels>,
     share: Arc<WorkShare>,
     health: HealthNews,
+    /// Events that no call's end caused, until somebody passes them on.
+    events: Mutex<Vec<(LaneKey, LaneEvent)>>,
     pub(crate) wakeups: Wakeups,
 }
 
@@ -109,11 +117,13 @@ impl Lanes {
             policies,
             random: JitterRng::new(seed),
             providers: Mutex::default(),
+            providers_max: AtomicUsize::new(PROVIDERS_MAX),
             operator: OperatorOrders::default(),
             shortage: Mutex::default(),
             channels,
             share: Arc::default(),
             health: HealthNews::default(),
+            events: Mutex::default(),
             wakeups,
         })
     }
@@ -146,13 +156,15 @@ impl Lanes {
         if is_wide { self.share.of_count(ceiling) } else { ceiling }
     }
 
-    /// Asks every check of the lane for up to `want` calls by this route.
+    /// Asks every check of the lane for up to `want` calls by this route. `part` is that of its tenant among those that
+    /// wait for the provider.
     pub(crate) fn admit(
         self: &Arc<Self>,
         lane: &Arc<LaneKey>,
         route: &LaneRoute,
         priority: Priority,
         want: usize,
+        part: WeightPart,
     ) -> Result<LanePermit, LaneRefusal> {
         if let Some(refusal) = route.refusal {
             return Err(refusal);
@@ -161,14 +173,17 @@ impl Lanes {
         let provider = self.provider(&route.provider, now);
         let mut context = LaneContext::new(self, lane, &provider, now);
         context.random = self.random.next();
-        context.count_free_places(priority, want);
+        context.advance();
+        context.count_free_places(priority, want, part);
         let admitted = context.admit(want);
         let own_wait = context.own_wait.filter(|_| want > 0);
         drop(context);
         if let (Err(LaneRefusal { state, .. }), Some(places)) = (&admitted, own_wait)
             && state.gate() == Some(Gate::Concurrency)
         {
-            self.global.wait(places, provider::number(&lane.tenant), lane.clone(), priority);
+            let weight = self.policies.now().limits.weights.get(&lane.tenant).copied();
+            let (tenant, weight) = (provider::number(&lane.tenant), weight.unwrap_or(1.0));
+            self.global.wait(places, tenant, weight, lane.clone(), priority);
         }
         let (calls, epochs) = admitted?;
         self.global.found(lane);
@@ -249,7 +264,9 @@ impl Lanes {
                 CallEffect::default()
             }
         };
-        let (freed, was_long) = context.free_place(ticket.place, ticket.target);
+        // Also for the worse: a lane that waited for a probe to end now waits for another time.
+        let changes_gates = effect.changes_gates() || result.is_none();
+        let (freed, was_long) = context.free_place(ticket.place, ticket.target, changes_gates);
         drop(context);
         let is_apart = ticket.is_apart || was_long;
         self.global.end(provider::number(&call.lane.tenant), call.provider.number(), is_apart);
@@ -259,15 +276,22 @@ impl Lanes {
         }
         let provider = || call.provider.key().clone();
         match freed {
-            // Also for the worse: a lane that waited for a probe to end now waits for another time.
-            _ if effect.changes_gates() || result.is_none() => {
-                self.wakeups.post(Wakeup::GatesChanged(provider()));
-            }
+            _ if changes_gates => self.wakeups.post(Wakeup::GatesChanged(provider())),
             FreedPlaces::Enough => self.wakeups.post(Wakeup::SlotsFree(provider())),
             FreedPlaces::Few => self.wakeups.gather(provider(), call.provider.clone()),
             FreedPlaces::Unwanted => {}
         }
         effect
+    }
+
+    fn note_event(&self, lane: &LaneKey, event: LaneEvent) {
+        let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+        events.push((lane.clone(), event));
+    }
+
+    /// Events that no call's end caused, since the last call.
+    pub(crate) fn take_events(&self) -> Vec<(LaneKey, LaneEvent)> {
+        std::mem::take(&mut *self.events.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// We ran out of something ourselves; `what` is the code of the outcome.
@@ -362,8 +386,11 @@ impl Lanes {
         if let Some(provider) = providers.get(key) {
             return provider.clone();
         }
-        if providers.len() >= PROVIDERS_MAX {
+        if providers.len() >= self.providers_max.load(Ordering::Relaxed) {
             providers.retain(|_, provider| !provider.is_idle(now));
+            // Not for every newcomer if nearly all of them stay.
+            let next = PROVIDERS_MAX.max(2 * providers.len());
+            self.providers_max.store(next, Ordering::Relaxed);
         }
         let provider = self.new_provider(key);
         providers.insert(key.clone(), provider.clone());

@@ -63,7 +63,7 @@ impl LanePermit {
         lanes.rests(&lane.tenant, provider, targets)
     }
 
-    /// The tenant's addresses that worked before, and those that were tried lately, in vain.
+    /// The tenant's addresses that worked before, and those that were tried lately and did not work.
     pub(crate) fn probed(&self) -> (ServedAddresses, Vec<u64>) {
         let CallPermit { provider, lane, .. } = &*self.call;
         let gates = provider.gates();
@@ -90,6 +90,9 @@ impl LanePermit {
         let mut gates = call.provider.gates();
         let tenant = number(&call.lane.tenant);
         let begin = |target| {
+            if call.epochs.probes {
+                gates.note_probe(&call.lane.tenant, target);
+            }
             let begun = gates.begin_call(&call.lane.tenant, tenant, target, call.priority, now);
             let (place, token, is_apart) = begun;
             call.lanes.global.begin(tenant, call.provider.number(), is_apart);

@@ -176,6 +176,12 @@ impl ProviderGates {
         self.pause.until(now).is_some() || self.breaker.may_pass(now).is_err()
     }
 
+    /// Whether the tenant's calls try, or would try, if the provider works again.
+    pub(super) fn is_probed_by(&self, tenant: &TenantId) -> bool {
+        let own = self.known_trouble(tenant).is_some_and(|own| own.breaker.is_probing());
+        own || self.breaker.is_probing()
+    }
+
     /// Whether the tenant's last call there got no answer.
     pub(super) fn is_silent(&self, tenant: &TenantId) -> bool {
         self.tenants.get(tenant).is_some_and(|own| own.is_silent)
@@ -184,7 +190,9 @@ impl ProviderGates {
     /// How many long calls there may be beside the others.
     pub(super) fn long_places(&self, now: Timestamp) -> usize {
         let limit = &self.limit;
-        CallPlaces::long_places(limit.limit(now), limit.ceiling(), limit.is_behind(now))
+        let places =
+            CallPlaces::long_places(limit.limit(now), limit.ceiling(), limit.is_behind(now));
+        places.min(limit.long_max(now))
     }
 
     /// Moves calls that take long to places of their own. Returns the tenant of each.
@@ -221,6 +229,20 @@ impl ProviderGates {
     /// How many more brisk calls of this priority may be made.
     pub(super) fn free_places(&self, priority: Priority, now: Timestamp) -> usize {
         self.places.free(self.limit.limit(now), self.limit.is_behind(now), priority)
+    }
+
+    /// Calls of the tenant that count together with those of this priority. Where the provider stands still, long ones
+    /// are among them.
+    pub(super) fn held_by_tenant(
+        &self,
+        tenant: &TenantId,
+        priority: Priority,
+        now: Timestamp,
+    ) -> usize {
+        match self.limit.is_behind(now) {
+            true => self.tenants.get(tenant).map_or(0, |own| own.held),
+            false => self.places.brisk_of(number(tenant), priority),
+        }
     }
 
     /// Whether the tenant's calls that take long leave too little to the others there.
@@ -267,12 +289,13 @@ impl ProviderGates {
 
     /// Frees the place of a call that ended; says whether it took long. It is worth leasing again when a
     /// quarter of the room is free, not for every single call, because leasing in batches keeps a
-    /// delivery cheap.
+    /// delivery cheap. `is_told` if the dispatcher looks at the provider again for another reason.
     pub(super) fn free_place(
         &mut self,
         tenant: &TenantId,
         place: CallPlace,
         target: u64,
+        is_told: bool,
         now: Timestamp,
     ) -> (FreedPlaces, bool) {
         let was_long = self.places.end(place);
@@ -285,10 +308,10 @@ impl ProviderGates {
         if enough && std::mem::take(&mut self.wanted) {
             return (FreedPlaces::Enough, was_long);
         }
-        match self.wanted && !std::mem::replace(&mut self.gathering, true) {
-            true => (FreedPlaces::Few, was_long),
-            false => (FreedPlaces::Unwanted, was_long),
+        if is_told || !self.wanted || std::mem::replace(&mut self.gathering, true) {
+            return (FreedPlaces::Unwanted, was_long);
         }
+        (FreedPlaces::Few, was_long)
     }
 
     pub(super) fn tenant(&mut self, tenant: &TenantId, now: Timestamp) -> &mut TenantGates {
@@ -330,6 +353,11 @@ impl ProviderGates {
 
     pub(super) fn known_trouble_mut(&mut self, tenant: &TenantId) -> Option<&mut TenantTrouble> {
         self.tenants.get_mut(tenant)?.trouble.as_deref_mut()
+    }
+
+    /// A call to the address begins that tries whether the provider works again. It may hang for longer than a round.
+    pub(super) fn note_probe(&mut self, tenant: &TenantId, target: u64) {
+        self.known_trouble_mut(tenant).into_iter().for_each(|own| own.health.note_probe(target));
     }
 
     /// Whether nearly all of the active tenants find the provider down.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use postrider_core::policy::account::{AccountHold, AccountOffer};
 use postrider_core::policy::breaker::BreakerState;
+use postrider_core::policy::fairness::WeightPart;
 use postrider_core::{AddressHash, ChannelKind, Gate, LaneKey, LaneState, Timestamp};
 
 use super::checks::LaneContext;
@@ -155,7 +156,7 @@ impl Lanes {
         let provider = known.unwrap_or_else(|| self.new_provider(origin));
         let priority = self.policies.now().class_or_default(&lane.class).priority;
         let mut context = LaneContext::new(self, lane, &provider, self.clock.now());
-        context.count_free_places(priority, 0);
+        context.count_free_places(priority, 0, WeightPart::WHOLE);
         let gates = context.verdicts();
         let (provider_in_flight, provider_limit) = context.in_flight_and_limit();
         drop(context);

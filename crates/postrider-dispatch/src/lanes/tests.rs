@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use postrider_core::policy::breaker::BreakerState;
+use postrider_core::policy::breaker::{BreakerCause, BreakerState};
+use postrider_core::policy::fairness::{Fairness, Weights};
 use postrider_core::policy::limiter::Rate;
 use postrider_core::{ChannelTraits, Gate, Signal};
 
@@ -46,7 +47,7 @@ fn admit(
     priority: Priority,
     want: usize,
 ) -> Result<LanePermit, LaneRefusal> {
-    lanes.admit(lane, &lanes.route(lane), priority, want)
+    lanes.admit(lane, &lanes.route(lane), priority, want, WeightPart::WHOLE)
 }
 
 #[test]
@@ -70,15 +71,22 @@ fn a_large_push_service_is_shared_by_all_workers_and_a_host_is_not() {
     assert_eq!((ceiling("https://eu.push.example"), ceiling("https://a.example")), (2, 8));
 }
 
+/// The part of one of two tenants of the same weight.
+fn half_part() -> WeightPart {
+    let mut waiting = Fairness::default();
+    for tenant in ["a", "b"] {
+        waiting.join(tenant, &TenantId::new(tenant), Priority::High);
+    }
+    let turn = waiting.next(&Weights::new(), StillClock.now(), |_| true);
+    turn.map(|(_, turn)| turn.part()).unwrap()
+}
+
 static PUSH: ChannelTraits =
     ChannelTraits { wide_hosts: &["push.example"], ..ChannelTraits::PLAIN };
 
-/// The provider answers once, so that it is known to work.
-fn prove(lanes: &Arc<Lanes>) {
-    let mut calls = admit(lanes, &lane("a"), Priority::Normal, 1).unwrap().begin([0].into_iter());
-    let call = calls.pop().unwrap();
-    call.end(CallResult {
-        signal: Signal::Well,
+fn result(signal: Signal) -> CallResult {
+    CallResult {
+        signal,
         gone: false,
         wait: None,
         latency_ms: 5,
@@ -87,7 +95,76 @@ fn prove(lanes: &Arc<Lanes>) {
         target: 0,
         tenant_credential: false,
         counts_for_breaker: true,
-    });
+    }
+}
+
+/// The provider answers once, so that it is known to work.
+fn prove(lanes: &Arc<Lanes>) {
+    let mut calls = admit(lanes, &lane("a"), Priority::Normal, 1).unwrap().begin([0].into_iter());
+    let call = calls.pop().unwrap();
+    call.end(result(Signal::Well));
+}
+
+#[tokio::test]
+async fn a_free_place_is_told_also_after_a_call_that_ended_without_a_result() {
+    let lanes = lanes(8);
+    prove(&lanes);
+    let mut calls = admit(&lanes, &lane("a"), Priority::High, 9).unwrap().begin(0..8);
+    assert!(admit(&lanes, &lane("b"), Priority::High, 1).is_err());
+    drop(calls.pop());
+    calls.extend(admit(&lanes, &lane("b"), Priority::High, 9).unwrap().begin(8..9));
+    lanes.wakeups.take();
+    calls.pop().unwrap().end(result(Signal::Well));
+    let told = tokio::time::timeout(Duration::from_secs(1), lanes.wakeups.gathered());
+    assert!(told.await.is_ok());
+    assert!(matches!(*lanes.wakeups.take(), [Wakeup::SlotsFree(_)]));
+}
+
+/// A tenant whose breaker lets probes through since then.
+fn probing(lanes: &Arc<Lanes>, since: Timestamp) -> Arc<LaneProvider> {
+    let provider = lanes.provider(&provider_key(&lane("a")), StillClock.now());
+    let mut gates = provider.gates();
+    let own = gates.trouble(&TenantId::new("a"), since);
+    own.breaker.open(BreakerCause::Failures, since - Duration::from_secs(10), 0.0);
+    own.breaker.admit(1, since).unwrap();
+    drop(gates);
+    provider
+}
+
+#[test]
+fn a_probe_that_is_not_answered_is_known_as_tried() {
+    let lanes = lanes(8);
+    probing(&lanes, StillClock.now());
+    let probes = admit(&lanes, &lane("a"), Priority::High, 1).unwrap();
+    assert!(probes.probes());
+    let _hanging = probes.begin([7].into_iter());
+    let next = admit(&lanes, &lane("a"), Priority::High, 1).unwrap();
+    assert_eq!(next.probed().1, [7]);
+}
+
+#[test]
+fn a_breaker_that_opens_because_no_probe_was_answered_in_time_is_an_event() {
+    let lanes = lanes(8);
+    probing(&lanes, StillClock.now() - Duration::from_secs(12));
+    assert!(admit(&lanes, &lane("a"), Priority::High, 1).is_err());
+    let [(_, LaneEvent::BreakerOpened { scope, until })] = *lanes.take_events() else {
+        panic!("one event");
+    };
+    assert_eq!(scope, BreakerScope::Tenant);
+    assert!(until > StillClock.now());
+    assert_eq!(lanes.take_events(), []);
+}
+
+#[test]
+fn providers_that_are_in_use_are_not_looked_at_again_for_every_newcomer() {
+    let lanes = lanes(8);
+    let (now, tenant) = (StillClock.now(), TenantId::new("a"));
+    for n in 0..=PROVIDERS_MAX {
+        let key = (WEBHOOK, format!("https://{n}.example").into());
+        lanes.provider(&key, now).gates().tenant(&tenant, now);
+    }
+    assert_eq!(lanes.providers_max.load(Ordering::Relaxed), 2 * PROVIDERS_MAX);
+    assert_eq!(lanes.providers().len(), PROVIDERS_MAX + 1);
 }
 
 #[test]
@@ -104,6 +181,21 @@ fn an_origin_never_gives_more_than_its_limit_and_lanes_of_one_origin_share_it() 
     assert_eq!(lanes.report(&lane("b")).state, full);
     calls.pop();
     assert_eq!(admit(&lanes, &lane("a"), Priority::Normal, 9).unwrap().calls(), 1);
+}
+
+#[test]
+fn a_tenant_gets_its_part_of_the_places_while_others_wait_and_all_of_them_otherwise() {
+    let lanes = lanes(16);
+    prove(&lanes);
+    let (route, half) = (lanes.route(&lane("a")), half_part());
+    let admit = |tenant, part| lanes.admit(&lane(tenant), &route, Priority::High, 64, part);
+    let first = admit("a", half).unwrap();
+    assert_eq!(first.calls(), 8);
+    let _calls = first.begin(0..8);
+    let refusal = admit("a", half).err().unwrap();
+    assert!(refusal.holds_part && refusal.of_provider);
+    assert_eq!(admit("b", half).unwrap().calls(), 8);
+    assert_eq!(admit("a", WeightPart::WHOLE).unwrap().calls(), 8);
 }
 
 #[test]

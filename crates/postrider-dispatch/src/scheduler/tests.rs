@@ -116,6 +116,26 @@ fn a_provider_with_one_place_at_a_time_is_shared_by_weight() {
 }
 
 #[test]
+fn a_tenant_that_holds_its_part_does_not_keep_the_next_one_from_its_turn() {
+    let mut fixture = SchedulerFixture::new();
+    for (id, tenant) in ["slow", "quick"].into_iter().enumerate() {
+        fixture.join(id as u32, tenant, "https://a.example", Priority::Normal);
+        fixture.turn(0, FULL);
+    }
+    fixture.reopen("https://a.example");
+    let terms = TurnTerms { weights: &fixture.weights, now: fixture.now };
+    let turn = fixture.scheduler.next(terms).unwrap();
+    let (provider, first) = (turn.entry.provider.clone(), turn.entry.key.tenant.to_string());
+    assert_eq!(turn.part_at(&provider).of(16), 8);
+    assert_eq!(turn.part_at(&(WEBHOOK, "another account".into())), WeightPart::WHOLE);
+    fixture.scheduler.end(turn, provider, 0, TurnEnd::HoldsPart, terms);
+    let second = fixture.turn(1, TurnEnd::LaneDone);
+    assert!(second.is_some_and(|second| second != first));
+    assert_eq!(fixture.turn(1, TurnEnd::LaneDone), Some(first), "it still waits");
+    assert_eq!(fixture.scheduler.queues.len(), 0);
+}
+
+#[test]
 fn a_closed_door_opens_at_its_time_or_with_a_word() {
     let mut fixture = SchedulerFixture::new();
     fixture.join(1, "a", "https://a.example", Priority::Normal);

@@ -1,5 +1,7 @@
 //! The simulated network: our connections and the origins behind them.
 
+mod connections;
+
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -11,7 +13,8 @@ use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
 use super::draw::draw;
-use super::plan::{HarmPlan, HarmRunKind, OriginPlan};
+use super::invariants::BRISK_MS;
+use super::plan::{HarmPlan, HarmRunKind};
 use super::sick::{SickKind, SickPart};
 use super::traffic::Arrival;
 use crate::clock::SimClock;
@@ -76,6 +79,8 @@ struct NetworkState {
     given_back: HashMap<u32, i64>,
     /// Tenant, origin and address of what was ever accepted.
     served: HashSet<(u32, u32, u32)>,
+    /// The same of what ever took so long that it may be a long call.
+    lasted: HashSet<(u32, u32, u32)>,
 }
 
 /// One origin and our connections to it.
@@ -86,8 +91,10 @@ struct OriginState {
     /// Told whenever a connection becomes idle.
     freed: Arc<Notify>,
     standing: usize,
-    /// It refused or did not answer a call, or could not be reached.
-    is_troubled: bool,
+    /// The numbers of the calls under way.
+    standing_calls: Vec<usize>,
+    /// It said that it gets too much: 429, 503 or 504.
+    has_refused: bool,
     accepted_at: Option<i64>,
 }
 
@@ -97,9 +104,9 @@ impl OriginState {
         if http1 { self.busy < self.connections } else { self.busy == 0 && self.connections > 0 }
     }
 
-    fn ended(&mut self, accepted: bool, now: i64) {
+    fn ended(&mut self, accepted: bool, is_refusal: bool, now: i64) {
         self.standing -= 1;
-        self.is_troubled |= !accepted;
+        self.has_refused |= is_refusal;
         if accepted {
             self.accepted_at = Some(now);
         }
@@ -123,8 +130,8 @@ pub(crate) struct OriginSeen {
     pub standing: usize,
     /// A call to it would find a connection.
     pub has_connection: bool,
-    /// It refused or did not answer a call, or could not be reached.
-    pub is_troubled: bool,
+    /// It said that it gets too much: 429, 503 or 504.
+    pub has_refused: bool,
     pub accepted_at: Option<i64>,
 }
 
@@ -189,6 +196,24 @@ impl SimNetwork {
         self.state().served.contains(&(tenant, origin, address))
     }
 
+    /// The calls under way to an origin, and whether their address never had one that lasted.
+    pub(crate) fn standing_at(&self, origin: u32) -> Vec<(WireCall, bool)> {
+        let (now, state) = (self.clock.elapsed(), self.state());
+        let Some(own) = state.origins.get(&origin) else { return Vec::new() };
+        let calls = || own.standing_calls.iter().map(|nth| state.calls[*nth]);
+        let ends = |call: &WireCall| {
+            let Arrival { tenant, origin, address, .. } = self.plan.arrivals[call.arrival as usize];
+            (tenant, origin, address)
+        };
+        let lasting = calls().filter(|call| now - call.written >= BRISK_MS);
+        let lasting: HashSet<_> = lasting.map(|call| ends(&call)).collect();
+        let is_quick = |call: &WireCall| {
+            let ends = ends(call);
+            !state.lasted.contains(&ends) && !lasting.contains(&ends)
+        };
+        calls().map(|call| (call, is_quick(&call))).collect()
+    }
+
     /// What can be seen of an origin from outside.
     pub(crate) fn origin_seen(&self, origin: u32) -> OriginSeen {
         let plan = self.plan.origin(origin);
@@ -204,7 +229,7 @@ impl SimNetwork {
         OriginSeen {
             standing: own.standing,
             has_connection: has_own || (may_open && may_have_more),
-            is_troubled: own.is_troubled,
+            has_refused: own.has_refused,
             accepted_at: own.accepted_at,
         }
     }
@@ -282,8 +307,11 @@ impl SimNetwork {
             });
             state.written[id as usize] = true;
             state.standing += 1;
-            state.origins.entry(arrival.origin).or_default().standing += 1;
-            state.calls.len() - 1
+            let nth = state.calls.len() - 1;
+            let own = state.origins.entry(arrival.origin).or_default();
+            own.standing += 1;
+            own.standing_calls.push(nth);
+            nth
         };
         sleep(wait).await;
         let now = self.clock.elapsed();
@@ -294,7 +322,13 @@ impl SimNetwork {
         state.calls[nth].accepted = accepted;
         state.calls[nth].failed = !accepted && !matches!(reply, WireReply::Status(..500, _));
         state.standing -= 1;
-        state.origins.entry(arrival.origin).or_default().ended(accepted, now);
+        let is_refusal = matches!(reply, WireReply::Status(429 | 503 | 504, _));
+        let own = state.origins.entry(arrival.origin).or_default();
+        own.ended(accepted, is_refusal, now);
+        own.standing_calls.retain(|call| *call != nth);
+        if now - written >= BRISK_MS {
+            state.lasted.insert((arrival.tenant, arrival.origin, arrival.address));
+        }
         if accepted {
             state.served.insert((arrival.tenant, arrival.origin, arrival.address));
         }
@@ -309,7 +343,6 @@ impl SimNetwork {
         let ended = self.clock.elapsed();
         let mut state = self.state();
         state.failed_openings.push(FailedOpening { arrival: arrival.id, began, ended });
-        state.origins.entry(arrival.origin).or_default().is_troubled = true;
         state.tried.insert(arrival.id);
     }
 
@@ -400,78 +433,6 @@ impl SimNetwork {
             }
             WireReply::Reset => Report::new(Outcome::Ambiguous).code("reset"),
             WireReply::Nothing => Report::new(Outcome::Ambiguous).code("timeout"),
-        }
-    }
-
-    /// A connection of ours to the origin: one that is idle, or a new one if there may be more.
-    async fn connect(
-        &self,
-        origin: u32,
-        plan: OriginPlan,
-        rng: &mut SimRng,
-    ) -> Result<SimConnection<'_>, ()> {
-        loop {
-            if let Some(is_new) = self.take_connection(origin, plan)? {
-                let mut connection = SimConnection { network: self, origin, opening_ms: 0 };
-                if is_new {
-                    let ms = (plan.median_ms * (1.0 + rng.unit())).max(1.0) as u64;
-                    connection.opening_ms = ms as i64;
-                    sleep(Duration::from_millis(ms)).await;
-                }
-                return Ok(connection);
-            }
-            // As many as one origin may have are busy.
-            let freed = self.state().origins.entry(origin).or_default().freed.clone();
-            freed.notified().await;
-        }
-    }
-
-    /// Whether the connection taken is a new one; `None` to wait for one of the origin's own.
-    fn take_connection(&self, origin: u32, plan: OriginPlan) -> Result<Option<bool>, ()> {
-        let mut state = self.state();
-        let NetworkState { origins, open, idle, .. } = &mut *state;
-        let own = origins.entry(origin).or_default();
-        let is_idle = if plan.http1 { own.busy < own.connections } else { own.connections > 0 };
-        if !is_idle {
-            if plan.http1 && own.connections >= HTTP1_MAX {
-                return Ok(None);
-            }
-            if *open >= self.plan.connections_max {
-                // Closes the connection that was idle for the longest time.
-                let closed = std::iter::from_fn(|| idle.pop_front()).find(|other| {
-                    let is_idle = |o: &OriginState| o.has_idle(self.plan.origin(*other).http1);
-                    *other != origin && origins.get(other).is_some_and(is_idle)
-                });
-                let Some(other) = closed.and_then(|other| origins.get_mut(&other)) else {
-                    return Err(());
-                };
-                *open -= 1;
-                other.connections -= 1;
-            }
-            *open += 1;
-            origins.entry(origin).or_default().connections += 1;
-        }
-        origins.entry(origin).or_default().busy += 1;
-        Ok(Some(!is_idle))
-    }
-}
-
-/// A place on a connection.
-struct SimConnection<'a> {
-    network: &'a SimNetwork,
-    origin: u32,
-    /// How long it took to open it, if it is new.
-    opening_ms: i64,
-}
-
-impl Drop for SimConnection<'_> {
-    fn drop(&mut self) {
-        let mut state = self.network.state();
-        let own = state.origins.entry(self.origin).or_default();
-        own.busy -= 1;
-        own.freed.notify_one();
-        if own.has_idle(self.network.plan.origin(self.origin).http1) {
-            state.idle.push_back(self.origin);
         }
     }
 }

@@ -59,6 +59,8 @@ pub(crate) enum HarmRunKind {
 const RARE_EVERY: u64 = 16;
 /// ... and of the others, one of so many is a busy one.
 const BUSY_EVERY: u64 = 4;
+/// In one of so many worlds, tenants have weights.
+const WEIGHTED_EVERY: u64 = 4;
 const QUICK_MS: (f64, f64) = (5.0, 20.0);
 /// So much of a world's traffic stays healthy at the least.
 const HEALTHY_SHARE_MIN: f64 = 0.15;
@@ -145,6 +147,14 @@ impl HarmPlan {
         match self.chance {
             0 => self.seed,
             chance => draw(self.seed, "chance", chance).next(),
+        }
+    }
+
+    /// The weight of a tenant: the same for all in most worlds.
+    pub(crate) fn weight(&self, tenant: u32) -> f64 {
+        match draw(self.seed, "weights", 0).below(WEIGHTED_EVERY) {
+            0 => *draw(self.seed, "weight", tenant.into()).pick(&[0.5, 1.0, 2.0, 4.0]),
+            _ => 1.0,
         }
     }
 

@@ -1,6 +1,6 @@
 //! One run of a world: the real lanes and dispatcher over virtual time, with a store in memory.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -72,8 +72,14 @@ pub(crate) fn run_world(plan: &Arc<HarmPlan>, kind: HarmRunKind) -> Result<HarmR
 async fn drive(plan: &Arc<HarmPlan>, kind: HarmRunKind, clock: &Arc<SimClock>) -> Result<HarmRun> {
     let store = Arc::new(MemoryStore::new(clock.clone()));
     let per_origin = plan.size.per_origin.map(|calls| (WEB, calls)).into_iter().collect();
-    let limits =
-        DispatchLimits { concurrency: plan.places(), per_origin, ..DispatchLimits::default() };
+    let tenants: HashSet<_> = plan.arrivals.iter().map(|arrival| arrival.tenant).collect();
+    let weight = |tenant: u32| (TenantId::new(&plan.tenant_name(tenant)), plan.weight(tenant));
+    let limits = DispatchLimits {
+        concurrency: plan.places(),
+        per_origin,
+        weights: tenants.into_iter().map(weight).collect(),
+        ..DispatchLimits::default()
+    };
     let policies = Policies::new(Policy::new(Class::built_in(), limits));
     let lanes = Lanes::new(policies, clock.clone(), plan.seed_of_rules());
     let network = SimNetwork::new(plan.clone(), kind, clock.clone());

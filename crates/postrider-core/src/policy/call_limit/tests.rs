@@ -147,3 +147,11 @@ fn refusals_without_any_success_hardly_cut_it() {
     // The first of them look like a few calls too many beside those that went well just before.
     assert!(limit.limit(at(20_000)) >= 90, "that is for the breaker");
 }
+
+#[test]
+fn an_origin_that_nobody_got_an_answer_from_keeps_room_for_calls_of_others() {
+    let mut limit = CallLimit::new(100);
+    (0..12).for_each(|n| limit.expect_end(n, 1, NOW));
+    assert_eq!((limit.is_behind(at(2_000)), limit.long_max(at(2_000))), (false, 28));
+    assert_eq!(limit.long_max(NOW), usize::MAX, "it does not stand still yet");
+}

@@ -52,7 +52,9 @@ impl LaneCheck for BreakerCheck {
         let held = |refusal| held_by(Gate::Breaker, refusal);
         let (now, random) = (lane.now, lane.random);
         let want = self.throttled(lane, want)?;
-        let permit = lane.gates.breaker.admit(want, now, random).map_err(held)?;
+        let ended = lane.gates.breaker.end_round(now, random);
+        lane.note_event(event(BreakerScope::Provider, lane.gates.breaker.cause(), ended));
+        let permit = lane.gates.breaker.admit(want, now).map_err(held)?;
         lane.epochs.breaker = permit.epoch;
         lane.epochs.probes = lane.gates.breaker.is_probing();
         if own_breaker(&lane.gates, &lane.lane.tenant).is_none() {
@@ -61,9 +63,13 @@ impl LaneCheck for BreakerCheck {
         let Some(own) = lane.gates.known_trouble_mut(&lane.lane.tenant) else {
             return Ok(permit.calls);
         };
-        match own.breaker.admit(permit.calls, now, random) {
+        let ended = own.breaker.end_round(now, random);
+        let granted = own.breaker.admit(permit.calls, now);
+        let (cause, probes) = (own.breaker.cause(), own.breaker.is_probing());
+        lane.note_event(event(BreakerScope::Tenant, cause, ended));
+        match granted {
             Ok(granted) => {
-                lane.epochs.probes |= own.breaker.is_probing();
+                lane.epochs.probes |= probes;
                 lane.epochs.tenant = Some(granted.epoch);
                 lane.gates.breaker.hand_back(permit.calls - granted.calls, permit.epoch);
                 Ok(granted.calls)
@@ -177,8 +183,10 @@ fn learn_of_tenant(
 ) -> Option<BreakerChange> {
     let signal = call.signal_of_provider();
     own.health.report(&call.of_health(now), now, random);
-    if epochs.probes && signal.is_failure() {
-        own.health.probe_failed(call.target);
+    match signal.is_failure() {
+        _ if !epochs.probes => {}
+        true => own.health.note_probe(call.target),
+        false => own.health.forget_probe(call.target),
     }
     let change = epochs.tenant.and_then(|epoch| own.breaker.report(signal, epoch, now, random));
     if change == Some(BreakerChange::Closed) {

@@ -16,9 +16,10 @@ use postrider_core::model::message::Priority;
 use postrider_core::policy::breaker::BreakerRefusal;
 use postrider_core::policy::call_limit::CallToken;
 use postrider_core::policy::call_places::CallPlace;
+use postrider_core::policy::fairness::WeightPart;
 use postrider_core::{Gate, LaneKey, LaneState, Timestamp};
 
-use super::call::{CallEffect, CallResult};
+use super::call::{CallEffect, CallResult, LaneEvent};
 use super::global::OwnPlaces;
 use super::provider::{BreakerEpochs, FreedPlaces, LaneProvider, ProviderGates, number};
 use super::report::GateVerdict;
@@ -75,6 +76,8 @@ pub(super) struct LaneContext<'a> {
     now: Timestamp,
     /// Calls of the lane's priority that the provider has a free place for.
     free_places: usize,
+    /// There are free places, and they are for other tenants that wait.
+    holds_part: bool,
     /// Calls that our own places allow the tenant, and which places it waits for if it is none.
     own_room: usize,
     pub(super) own_wait: Option<OwnPlaces>,
@@ -104,6 +107,7 @@ impl<'a> LaneContext<'a> {
             gates,
             now,
             free_places: 0,
+            holds_part: false,
             own_room: 0,
             own_wait: None,
             token: None,
@@ -129,6 +133,11 @@ impl<'a> LaneContext<'a> {
         Ok((calls, self.epochs))
     }
 
+    /// An event that no call's end caused.
+    fn note_event(&self, event: Option<LaneEvent>) {
+        event.into_iter().for_each(|event| self.lanes.note_event(self.lane, event));
+    }
+
     /// Whether no lane of the provider may go.
     pub(super) fn is_held_for_all(&self) -> bool {
         self.gates.holds_every_lane(self.now)
@@ -145,16 +154,29 @@ impl<'a> LaneContext<'a> {
         CHECKS.iter().for_each(|check| check.give_back(self, calls));
     }
 
-    /// Notes how many places are free, and that more are wanted if these are too few.
-    pub(super) fn count_free_places(&mut self, priority: Priority, want: usize) {
-        let global = &self.lanes.global;
-        let origin = self.provider.number();
+    /// Moves calls that take long to places of their own.
+    pub(super) fn advance(&mut self) {
+        let (global, origin) = (&self.lanes.global, self.provider.number());
         let overdue = self.gates.advance(self.now).into_iter();
         overdue.for_each(|tenant| global.becomes_apart(tenant, origin));
+    }
+
+    /// Notes how many places are free, and that more are wanted if these are too few. The tenant gets its part of
+    /// them while others wait.
+    pub(super) fn count_free_places(&mut self, priority: Priority, want: usize, part: WeightPart) {
+        let global = &self.lanes.global;
+        let origin = self.provider.number();
         let tenant = &self.lane.tenant;
         let number = number(tenant);
         self.free_places = self.gates.free_places(priority, self.now);
         self.gates.wanted |= self.free_places < want;
+        // Probes are few, and those of one round go together.
+        let part = if self.gates.is_probed_by(tenant) { WeightPart::WHOLE } else { part };
+        let part = part.of(self.gates.limit.limit(self.now));
+        let room = part.saturating_sub(self.gates.held_by_tenant(tenant, priority, self.now));
+        self.holds_part = self.free_places > 0 && room == 0;
+        self.gates.wanted |= self.holds_part;
+        self.free_places = self.free_places.min(room);
         let all = self.lanes.policies.now().limits.concurrency;
         self.own_room = global.room(all, number, origin, priority);
         self.own_wait = (self.own_room == 0).then_some(OwnPlaces::Any);
@@ -173,8 +195,13 @@ impl<'a> LaneContext<'a> {
         (self.gates.places.in_flight(), self.gates.limit.limit(self.now))
     }
 
-    pub(super) fn free_place(&mut self, place: CallPlace, target: u64) -> (FreedPlaces, bool) {
-        self.gates.free_place(&self.lane.tenant, place, target, self.now)
+    pub(super) fn free_place(
+        &mut self,
+        place: CallPlace,
+        target: u64,
+        is_told: bool,
+    ) -> (FreedPlaces, bool) {
+        self.gates.free_place(&self.lane.tenant, place, target, is_told, self.now)
     }
 
     pub(super) fn learn(&mut self, call: &CallResult, token: CallToken) -> CallEffect {
@@ -200,7 +227,8 @@ impl<'a> LaneContext<'a> {
             }
             _ => false,
         };
-        LaneRefusal { state, of_provider }
+        let holds_part = self.holds_part && of_provider && state.gate() == Some(Gate::Concurrency);
+        LaneRefusal { state, of_provider, holds_part }
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use postrider_testkit::sick_level::SickLevel;
 
-use super::BrokenBound;
+use super::MeasuredBreach;
 use crate::harm::network::WireCall;
 use crate::harm::plan::HarmPlan;
 use crate::harm::sick::{SickKind, SickPart};
@@ -28,7 +28,7 @@ const SICK_SHARE: f64 = 0.1;
 /// Those per second are counted over so long at the least.
 const SICK_WINDOW_S: f64 = 10.0;
 
-pub(super) fn check(plan: &HarmPlan, calls: &[WireCall]) -> Vec<BrokenBound> {
+pub(super) fn check(plan: &HarmPlan, calls: &[WireCall]) -> Vec<MeasuredBreach> {
     let mut broken = Vec::new();
     let parts = plan.sick.iter().enumerate().filter(|(_, part)| part.kind.depends_on_load());
     for (nth, part) in parts {
@@ -46,7 +46,7 @@ fn standing(
     calls: &[&WireCall],
     nth: usize,
     part: &SickPart,
-) -> Option<BrokenBound> {
+) -> Option<MeasuredBreach> {
     let (slots, seen_from) = match part.kind {
         SickKind::Queue { slots, work_ms } => {
             let work_ms = work_ms.max(1);
@@ -59,8 +59,9 @@ fn standing(
     let own: Vec<_> = calls.iter().copied().filter(|call| !lasts_anyway(plan, call, nth)).collect();
     let most = most_standing(&own, part, seen_from);
     let detail = format!("{most} calls at once to one that takes {slots}");
-    (most > 2 * slots + TOO_MANY)
-        .then_some(BrokenBound { bound: "calls standing at an overloaded origin", detail })
+    let times = most as f64 / (2 * slots + TOO_MANY) as f64;
+    let bound = "calls standing at an overloaded origin";
+    (times > 1.0).then(|| MeasuredBreach::new(bound, detail, times))
 }
 
 fn refused(
@@ -68,7 +69,7 @@ fn refused(
     calls: &[&WireCall],
     nth: usize,
     part: &SickPart,
-) -> Option<BrokenBound> {
+) -> Option<MeasuredBreach> {
     let sick = to_sick_addresses(plan, calls);
     let late = late_calls(calls, nth, part);
     let (first, last) = (late.first()?, late.last()?);
@@ -83,16 +84,18 @@ fn refused(
     let is_quota = matches!(part.level, SickLevel::TenantAtOrigin { .. });
     let share = if is_quota { 0.25 } else { 0.05 };
     let of_sick_addresses = SICK_PER_S * seconds.max(SICK_WINDOW_S) + SICK_SHARE * all;
-    // A 429 says that it is too much. A 503 does not: it may be about its address as well.
-    let beside = match is_said(&part.kind) {
-        true => seconds + share * all,
-        false => of_sick_addresses,
+    let allowed = match part.kind {
+        // All share the limit of the origin.
+        SickKind::Slots { status: 503, .. } => TOO_MANY as f64 + seconds + share * all,
+        // A 503 does not say that it is too much: it may be about its address as well.
+        SickKind::Rate { status: 503, .. } => TOO_MANY as f64 * tenants + of_sick_addresses,
+        // Each tenant finds out by itself.
+        _ => TOO_MANY as f64 * tenants + seconds + share * all,
     };
-    // Each tenant finds out by itself.
-    let allowed = TOO_MANY as f64 * tenants + beside;
     let detail = format!("{others} of {all} calls, and {of_sick} to sick addresses");
-    (others > allowed || of_sick > of_sick_addresses)
-        .then_some(BrokenBound { bound: "calls refused by an overloaded origin", detail })
+    let times = (others / allowed).max(of_sick / of_sick_addresses);
+    let bound = "calls refused by an overloaded origin";
+    (times > 1.0).then(|| MeasuredBreach::new(bound, detail, times))
 }
 
 /// Calls to addresses of which the last calls failed. These have a bound of their own: a 503 makes an address sick,
@@ -180,11 +183,6 @@ impl KnownTrouble {
     fn lasts(&self, ms: i64, at: i64) -> bool {
         self.since.is_some_and(|since| at - since >= ms)
     }
-}
-
-/// Whether the origin says with its answer that it gets too much.
-fn is_said(kind: &SickKind) -> bool {
-    matches!(kind, SickKind::Slots { status: 429, .. } | SickKind::Rate { status: 429, .. })
 }
 
 /// Whether the part is sick at that time, and has been for at least so long.

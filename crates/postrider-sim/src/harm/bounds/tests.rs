@@ -65,7 +65,8 @@ fn broken_by(plan: &HarmPlan, change: impl Fn(&Arrival, &mut DeliveryFate)) -> V
 
 fn broken(plan: &HarmPlan, sick: HarmRun) -> Vec<&'static str> {
     let runs = HarmRuns { plan, alone: run(plan), well: run(plan), sick };
-    let broken = runs.check_measured().into_iter().chain(runs.check_always());
+    let measured = runs.check_measured().into_iter().map(|breach| breach.broken);
+    let broken = measured.chain(runs.check_always());
     broken.map(|broken| broken.bound).collect()
 }
 
@@ -128,9 +129,26 @@ fn that_single_deliveries_arrive_later_is_no_lag() {
 }
 
 #[test]
-fn a_percentile_of_few_values_is_known_less_well() {
-    let sure = |values: i64| sure_percentile((0..values).collect(), 0.99);
-    assert_eq!((sure(100), sure(10_000)), (98, 9_890));
+fn a_single_healthy_delivery_that_never_arrives_is_noticed() {
+    let plan = plan(SickKind::Reset, SickTime::Always);
+    let lost = |arrival: &Arrival, fate: &mut DeliveryFate| {
+        if arrival.id == 800 {
+            fate.accepted = None;
+        }
+    };
+    assert_eq!(broken_by(&plan, lost), ["all healthy work arrives"]);
+}
+
+#[test]
+fn what_is_far_beyond_a_bound_needs_no_second_run() {
+    let near = |is: i64| {
+        let plan = plan(SickKind::Reset, SickTime::Always);
+        let mut sick = run(&plan);
+        sick.fates.iter_mut().for_each(|fate| fate.written = fate.written.map(|at| at + is));
+        let runs = HarmRuns { plan: &plan, alone: run(&plan), well: run(&plan), sick };
+        runs.check_measured().iter().map(MeasuredBreach::is_near).collect::<Vec<_>>()
+    };
+    assert_eq!((near(25), near(60), near(20)), (vec![true], vec![false, true], vec![]));
 }
 
 #[test]

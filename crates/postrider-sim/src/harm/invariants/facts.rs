@@ -1,6 +1,7 @@
 //! What the invariants need to know about a plan.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::LazyLock;
 
 use super::limit_cuts::SteadyOrigin;
 use super::probes::{self, HealingArrivals};
@@ -18,6 +19,8 @@ const SOME_MAX: f64 = 0.4;
 
 #[derive(Default)]
 pub(super) struct PlanFacts {
+    /// By origin: the tenants that send to it.
+    tenants: HashMap<u32, HashSet<u32>>,
     /// By origin: the tenants that something is wrong for there.
     sick_tenants: HashMap<u32, HashSet<u32>>,
     /// Origins that cannot be reached at times.
@@ -43,6 +46,7 @@ impl PlanFacts {
         for arrival in &plan.arrivals {
             let Arrival { tenant, origin, class, .. } = *arrival;
             let parts = || (0..plan.sick.len()).filter(|nth| arrival.is_in_part(*nth));
+            facts.tenants.entry(origin).or_default().insert(tenant);
             if arrival.parts != 0 {
                 facts.sick_tenants.entry(origin).or_default().insert(tenant);
             }
@@ -76,6 +80,16 @@ impl PlanFacts {
                 .sick_tenants
                 .get(&arrival.origin)
                 .is_none_or(|tenants| tenants.len() == 1 && !tenants.contains(&arrival.tenant))
+    }
+
+    /// The same, where others send to the origin as well.
+    pub(super) fn is_shared_and_apart(&self, arrival: &Arrival) -> bool {
+        self.tenants_at(arrival.origin).len() > 1 && self.is_apart_from_sick(arrival)
+    }
+
+    pub(super) fn tenants_at(&self, origin: u32) -> &HashSet<u32> {
+        static NOBODY: LazyLock<HashSet<u32>> = LazyLock::new(HashSet::new);
+        self.tenants.get(&origin).unwrap_or(&NOBODY)
     }
 
     pub(super) fn is_of_one_tenant(&self, origin: &str) -> bool {

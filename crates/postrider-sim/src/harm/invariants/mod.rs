@@ -10,9 +10,10 @@ mod neighbours;
 mod openings;
 mod probes;
 mod recovery;
+mod shares;
 mod sick_calls;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -32,6 +33,8 @@ use idle_places::IdlePlaces;
 pub(crate) use limit_cuts::CUT_UNDONE;
 use limit_cuts::LimitCuts;
 use probes::{OpenBreakers, ProbedAddresses};
+pub(crate) use shares::BRISK_MS;
+use shares::{OriginShare, PlaceShares};
 
 /// How often the lanes are looked at.
 const LOOK_MS: i64 = 125;
@@ -53,7 +56,10 @@ struct InvariantState {
     broken: Vec<BrokenBound>,
     idle_places: IdlePlaces,
     limit_cuts: LimitCuts,
+    shares: PlaceShares,
     open_breakers: OpenBreakers,
+    /// Origins that were found down and well again.
+    were_down: HashSet<u32>,
     /// Why healthy deliveries waited, by how often they were found so.
     held_by: HashMap<String, usize>,
     /// Healthy arrivals that are due and not written yet.
@@ -91,6 +97,11 @@ impl InvariantWatch {
     pub(crate) fn lane_event(&self, lane: &LaneKey, event: LaneEvent) {
         let is_quiet = |name: &str| self.facts.is_of_one_tenant(name);
         self.note(neighbours::event(&lane.provider, event, is_quiet));
+        if let LaneEvent::BreakerClosed { scope: BreakerScope::Provider } = event {
+            let is_meant = |a: &&Arrival| self.plan.origin_name(a.origin).1 == *lane.provider;
+            let origin = self.plan.arrivals.iter().find(is_meant).map(|arrival| arrival.origin);
+            self.state().were_down.extend(origin);
+        }
         let now = self.network.clock.elapsed();
         let again = self.state().open_breakers.opens_again(lane, event, now);
         let Some((scope, since)) = again else { return };
@@ -172,6 +183,7 @@ impl InvariantWatch {
     fn look(&self) {
         let now = self.network.clock.elapsed();
         self.look_at_waiting(now);
+        self.look_at_shares(now);
         if now % CALM_LOOK_MS < LOOK_MS {
             self.look_at_lanes(now);
             self.look_at_limits(now);
@@ -179,9 +191,9 @@ impl InvariantWatch {
         self.look_at_recoveries(now);
     }
 
-    /// Healthy deliveries that wait.
+    /// Healthy deliveries that wait: the oldest, and the oldest of those that nothing sick concerns.
     fn look_at_waiting(&self, now: i64) {
-        let waiting = {
+        let (oldest, apart) = {
             let mut state = self.state();
             while let Some(arrival) = self.plan.arrivals.get(state.due) {
                 if arrival.at_ms > now {
@@ -194,15 +206,19 @@ impl InvariantWatch {
             }
             state.waiting.retain(|id| !self.network.is_written(*id));
             let late = |id: &&u32| now - self.plan.arrivals[**id as usize].at_ms >= 2 * LOOK_MS;
-            state.waiting.iter().filter(late).take(LANES_AT_ONCE).copied().collect::<Vec<_>>()
+            let late = || state.waiting.iter().filter(late).copied();
+            let is_apart =
+                |id: &u32| self.facts.is_apart_from_sick(&self.plan.arrivals[*id as usize]);
+            let oldest: Vec<_> = late().take(LANES_AT_ONCE).collect();
+            (oldest, late().filter(is_apart).take(LANES_AT_ONCE).collect::<Vec<_>>())
         };
-        for id in waiting {
+        for id in oldest {
+            let cause = wait_cause(&self.report(&self.plan.arrivals[id as usize]));
+            *self.state().held_by.entry(cause).or_default() += 1;
+        }
+        for id in apart {
             let arrival = &self.plan.arrivals[id as usize];
             let report = self.report(arrival);
-            *self.state().held_by.entry(wait_cause(&report)).or_default() += 1;
-            if !self.facts.is_apart_from_sick(arrival) {
-                continue;
-            }
             let seen = self.network.origin_seen(arrival.origin);
             let given_back = self.network.given_back(id);
             let rests = given_back.is_some_and(|at| now - at < idle_places::REST_MS);
@@ -228,10 +244,40 @@ impl InvariantWatch {
             }
             let report = self.report(arrival);
             let seen = self.network.origin_seen(arrival.origin);
-            self.note(limit_floor::check(&seen, &report, now));
+            let was_down = self.state().were_down.contains(&arrival.origin);
+            self.note(limit_floor::check(&seen, was_down, &report, now));
             if self.facts.is_apart_from_sick(arrival) {
                 self.note(neighbours::check(arrival, &report, now));
             }
+        }
+    }
+
+    /// The oldest healthy delivery of some lanes that wait.
+    fn look_at_shares(&self, now: i64) {
+        let arrival = |id: &u32| &self.plan.arrivals[*id as usize];
+        let waiting: Vec<_> = self.state().waiting.iter().map(arrival).collect();
+        let mut lanes = HashSet::new();
+        let late = waiting.iter().filter(|a| now - a.at_ms >= 2 * LOOK_MS);
+        let apart = late.filter(|a| self.facts.is_shared_and_apart(a));
+        let oldest = apart.filter(|a| lanes.insert((a.tenant, a.origin, a.class)));
+        for arrival in oldest.take(LANES_AT_ONCE) {
+            let is_beside = |a: &&&Arrival| (a.origin, a.class) == (arrival.origin, arrival.class);
+            let tenants = waiting.iter().filter(is_beside).map(|a| a.tenant).collect();
+            let report = self.report(arrival);
+            let rests = self.network.given_back(arrival.id);
+            let rests = rests.is_some_and(|at| now - at < idle_places::REST_MS);
+            let has_connection = self.network.origin_seen(arrival.origin).has_connection;
+            let has_place = self.network.standing() * 5 < self.plan.places();
+            let share = OriginShare {
+                plan: &self.plan,
+                waiting: &tenants,
+                tenants: self.facts.tenants_at(arrival.origin),
+                standing: &self.network.standing_at(arrival.origin),
+                now,
+            };
+            let has_room = has_place && has_connection && !rests;
+            let broken = self.state().shares.waits(arrival, has_room, &report, &share);
+            self.note(broken);
         }
     }
 

@@ -105,6 +105,30 @@ fn there_is_no_room_without_a_place_or_a_connection() {
 }
 
 #[test]
+fn a_tenant_that_gets_more_than_its_part_while_another_one_waits_is_noticed() {
+    let of_tenant = |id: u32| Arrival { tenant: u32::from(id > 0), ..arrival(id) };
+    let plans = (0..).map(|seed| HarmPlan {
+        seed,
+        arrivals: (0..20).map(of_tenant).collect(),
+        ..HarmPlan::draw(1)
+    });
+    let plan = plans.into_iter().find(|plan| plan.weight(0) == plan.weight(1)).unwrap();
+    let is_noticed = |calls: u32, is_quick| {
+        let standing: Vec<_> = (1..=calls).map(|n| (call(n, 1.0, 2.0, true), is_quick)).collect();
+        let (waiting, tenants) = (HashSet::from([0, 1]), HashSet::from([0, 1]));
+        let mut shares = PlaceShares::default();
+        let mut look = |standing: &[_], now| {
+            let (waiting, tenants) = (&waiting, &tenants);
+            let share = OriginShare { plan: &plan, waiting, tenants, standing, now };
+            shares.waits(&of_tenant(0), true, &report(16, BreakerState::Closed), &share)
+        };
+        look(&[], 900).is_some() || look(&standing, 1_100).is_some()
+    };
+    assert!(is_noticed(12, true));
+    assert!(!is_noticed(11, true) && !is_noticed(12, false));
+}
+
+#[test]
 fn a_breaker_that_stays_open_after_all_is_well_is_noticed() {
     let check = |is_due, breaker| recovery::check(&arrival(0), is_due, &report(64, breaker), 0);
     assert!(check(true, OPEN).is_some());
@@ -128,13 +152,14 @@ fn an_origin_shut_for_all_by_one_tenant_is_noticed() {
 
 #[test]
 fn a_limit_below_8_at_an_origin_that_never_refused_is_noticed() {
-    let check = |seen: OriginSeen, limit| {
-        limit_floor::check(&seen, &report(limit, BreakerState::Closed), 1_000).is_some()
+    let check = |seen: OriginSeen, was_down, limit| {
+        limit_floor::check(&seen, was_down, &report(limit, BreakerState::Closed), 1_000).is_some()
     };
-    assert!(check(seen(), 7));
-    assert!(!check(seen(), 8));
-    assert!(!check(OriginSeen { is_troubled: true, ..seen() }, 7));
-    assert!(!check(OriginSeen { accepted_at: None, ..seen() }, 7));
+    assert!(check(seen(), false, 7));
+    assert!(!check(seen(), false, 8));
+    assert!(!check(seen(), true, 7));
+    assert!(!check(OriginSeen { has_refused: true, ..seen() }, false, 7));
+    assert!(!check(OriginSeen { accepted_at: None, ..seen() }, false, 7));
 }
 
 #[test]

@@ -13,6 +13,24 @@ pub(super) const PLACES: &[RuleChange] = &[
         )],
     ),
     rule(
+        "part",
+        "a tenant gets its part of an origin's places while others wait",
+        &[patch(
+            lanes!("checks/mod.rs"),
+            "if self.gates.is_probed_by(tenant) { WeightPart::WHOLE } else { part };",
+            "if self.now.0 > 0 { WeightPart::WHOLE } else { part };",
+        )],
+    ),
+    rule(
+        "told-least",
+        "of the lanes that are told, one is of the tenant that holds the fewest places",
+        &[patch(
+            lanes!("global.rs"),
+            "0 => queue.pop_least(|tenant| calls.held_by(tenant)),",
+            "0 if calls.used == usize::MAX => queue.pop_least(|tenant| calls.held_by(tenant)),",
+        )],
+    ),
+    rule(
         "told",
         "lanes that wait for a place of ours are told when a call ends",
         &[patch(lanes!("global.rs"), "const TOLD: usize = 2;", "const TOLD: usize = 0;")],
@@ -110,8 +128,8 @@ pub(super) const PLACES: &[RuleChange] = &[
         "an origin gets a quarter of these at most",
         &[patch(
             lanes!("global.rs"),
-            "room.min(apart_of_origin(all).saturating_sub(at_origin))",
-            "room.min(apart_of_origin(all).max(at_origin).max(usize::MAX))",
+            "room.min(apart_of_origin(all).saturating_sub(self.all.at(origin)))",
+            "room.min(apart_of_origin(all).max(usize::MAX))",
         )],
     ),
     rule(
@@ -128,8 +146,8 @@ pub(super) const PLACES: &[RuleChange] = &[
         "what an origin holds of these beyond its part is no loss of the others",
         &[patch(
             core!("global_places.rs"),
-            "held.min(apart_of_origin(apart_places))",
-            "held.min(usize::MAX)",
+            "let part = apart_of_origin(apart_places);",
+            "let part = usize::MAX - apart_places;",
         )],
     ),
     rule(
