@@ -31,8 +31,10 @@ const PAGES_BETWEEN: i64 = 1_000;
 const FRAMES_MAX: i64 = 4_000;
 /// After so long without writes, the journal is cut to nothing.
 const IDLE: Duration = Duration::from_secs(5);
-/// The pause between two tries while a reader needs the journal.
-const BLOCKED_PAUSE: Duration = Duration::from_secs(1);
+/// The pause between two tries while a reader needs the journal: short at first, because most readers end at once and
+/// the journal grows meanwhile, then twice as long each time.
+const BLOCKED_PAUSE: Duration = Duration::from_millis(10);
+const BLOCKED_PAUSE_MAX: Duration = Duration::from_secs(1);
 /// So many pages are left to the writer, for which commits wait. With more, the thread goes over the journal once more.
 const FRAMES_LEFT_MAX: i64 = 250;
 /// More passes would let the journal grow beyond its bound, and cutting it takes long.
@@ -54,6 +56,7 @@ pub(crate) struct Checkpointer {
     is_over: bool,
     ask: Sender<()>,
     asked_at: Option<Instant>,
+    pause: Duration,
     flags: Arc<CheckpointFlags>,
 }
 
@@ -118,6 +121,7 @@ impl Checkpointer {
             is_over: false,
             ask,
             asked_at: None,
+            pause: BLOCKED_PAUSE,
             flags,
         };
         Ok((own, thread))
@@ -141,12 +145,14 @@ impl Checkpointer {
         let is_blocked = self.flags.blocked.load(Ordering::Relaxed);
         self.is_over = is_blocked && self.is_longer_than(self.blocked_max);
         if is_blocked {
-            let waited = self.asked_at.is_none_or(|at| at.elapsed() >= BLOCKED_PAUSE);
+            let waited = self.asked_at.is_none_or(|at| at.elapsed() >= self.pause);
             if waited && (too_long || self.is_over || self.has_part()) {
+                self.pause = (self.pause * 2).min(BLOCKED_PAUSE_MAX);
                 self.ask();
             }
             return;
         }
+        self.pause = BLOCKED_PAUSE;
         if self.flags.nearly_done.swap(false, Ordering::Relaxed) || too_long {
             let progress = checkpoint(conn, "PASSIVE");
             let blocked = progress.is_some_and(|progress| !progress.is_complete());
