@@ -98,8 +98,8 @@ pub(super) const MUTANTS: &[SimMutant] = &[
             ),
             patch(
                 "crates/postrider-store/src/embedded/sql/dedup/list.rs",
-                "self.open = keys.map(|record| (record.key(), record.entry())).collect();",
-                "self.open = keys.take(0).map(|record| (record.key(), record.entry())).collect();",
+                "self.open = keys.iter().map(|record| (record.key(), record.entry())).collect();",
+                "self.open = keys.iter().take(0).map(|record| (record.key(), record.entry())).collect();",
             ),
         ],
     },

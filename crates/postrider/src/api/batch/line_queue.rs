@@ -64,11 +64,11 @@ mod tests {
     #[test]
     fn many_small_lines_fill_the_queue_and_leave_in_groups() {
         let mut queue = LineQueue::default();
-        add(&mut queue, 511, 10);
+        add(&mut queue, GROUP_LINES - 1, 10);
         assert!(!queue.is_full());
         add(&mut queue, 2, 10);
         assert!(queue.is_full());
-        assert_eq!(queue.take_group().len(), 512);
+        assert_eq!(queue.take_group().len(), GROUP_LINES);
         assert!(!queue.is_full() && !queue.is_empty());
         assert_eq!((queue.take_group().len(), queue.bytes), (1, 0));
     }
