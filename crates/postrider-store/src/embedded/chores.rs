@@ -124,9 +124,10 @@ impl Writer {
 
     fn move_some_keys(&mut self) -> StoreResult<bool> {
         let now = self.shared.now();
-        if self.dedup.has_work(now) {
-            self.set_sync()?;
+        if !self.dedup.has_work(now) {
+            return Ok(false);
         }
+        self.set_sync()?;
         self.dedup.work(&self.conn, now)
     }
 }

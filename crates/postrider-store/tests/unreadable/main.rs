@@ -20,9 +20,10 @@ const NEEDED_AT_START: [&str; 5] = ["sqlite_schema", "meta", "tenant", "lane", "
 /// New rows go behind the last one of these. If that page is lost, new work is refused until the repair.
 const APPENDED: [&str; 3] = ["delivery", "message", "dedup_page"];
 /// A store that takes longer does not go on.
-const TASK_SECONDS: &str = "60";
-/// Says to a process of this test what to do.
-const TASK: &str = "POSTRIDER_UNREADABLE_TASK";
+const SERVING_SECONDS: &str = "60";
+/// They tell the process that serves its seed and its folder.
+const SERVED_SEED: &str = "POSTRIDER_UNREADABLE_SERVED";
+const SERVED_FOLDER: &str = "POSTRIDER_UNREADABLE_DIR";
 
 fn number(name: &str, usual: u64) -> u64 {
     std::env::var(name).map_or(usual, |value| value.parse().unwrap())
@@ -59,23 +60,18 @@ fn library(dir: &Path) -> std::path::PathBuf {
     library
 }
 
-/// Runs this program again for one task, with a disk on which the page cannot be read.
-fn run_task(
-    task: &str,
-    seed: u64,
-    dir: &Path,
-    (library, page): (&Path, u32),
-) -> Result<(), String> {
+/// Serves in a process of its own, with a disk on which the page cannot be read.
+fn serve_alone(seed: u64, dir: &Path, (library, page): (&Path, u32)) -> Result<(), String> {
     let mut child = Command::new(std::env::current_exe().unwrap());
-    child.args(["--exact", "task", "--ignored", "--nocapture"]);
-    child.env(TASK, format!("{task} {seed}")).env("POSTRIDER_UNREADABLE_DIR", dir);
+    child.args(["--exact", "serving", "--ignored", "--nocapture"]);
+    child.env(SERVED_SEED, seed.to_string()).env(SERVED_FOLDER, dir);
     let faults = dir.with_extension("faults");
     // A bad sector, and a disk that does not answer: SQLite then gives up the whole transaction.
     let kind = if seed.is_multiple_of(2) { "read" } else { "late" };
     std::fs::write(&faults, format!("{kind} {page}\n")).unwrap();
     child.env("LD_PRELOAD", library).env("POSTRIDER_FAULTS", faults);
     let mut timed = Command::new("timeout");
-    timed.arg(TASK_SECONDS).arg(child.get_program()).args(child.get_args());
+    timed.arg(SERVING_SECONDS).arg(child.get_program()).args(child.get_args());
     let environment = child.get_envs().filter_map(|(name, value)| Some((name, value?)));
     let output = timed.envs(environment).output().unwrap();
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -84,17 +80,11 @@ fn run_task(
 
 #[test]
 #[ignore = "a part of the test below, in a process of its own"]
-fn task() {
-    let task = std::env::var(TASK).unwrap();
-    let (task, seed) = task.split_once(' ').unwrap();
-    let dir = std::path::PathBuf::from(std::env::var("POSTRIDER_UNREADABLE_DIR").unwrap());
+fn serving() {
+    let seed = std::env::var(SERVED_SEED).unwrap().parse().unwrap();
+    let dir = std::path::PathBuf::from(std::env::var(SERVED_FOLDER).unwrap());
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
-        match task {
-            "serve" => serve_with_fault(&dir, seed.parse().unwrap()).await,
-            other => panic!("{other} is no task"),
-        }
-    });
+    runtime.block_on(serve_with_fault(&dir, seed));
 }
 
 #[test]
@@ -108,7 +98,7 @@ fn a_page_that_cannot_be_read_stops_nothing_else() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(fill(&dir, seed));
         let (table, page) = some_page(&dir, &mut SimRng::new(seed));
-        let served = run_task("serve", seed, &dir, (&library, page));
+        let served = serve_alone(seed, &dir, (&library, page));
         let held = served.and_then(|()| runtime.block_on(Traffic::check(&dir)));
         broken.extend(held.err().map(|why| format!("seed {seed}, page {page} of {table}: {why}")));
         std::fs::remove_dir_all(&dir).unwrap();

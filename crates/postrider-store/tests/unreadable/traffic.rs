@@ -201,12 +201,12 @@ impl Traffic {
             return Err(format!("{lost} lost, {unknown} were never acknowledged"));
         }
         // A page of changes that was lost before they were added up leaves the numbers wrong, which is reported.
-        let is_reported = stored.len() == counted || conn_has_set_aside(&conn, "count_change");
-        is_reported.then_some(()).ok_or(format!("{counted} counted, {} there", stored.len()))
+        let is_right = stored.len() == counted || is_set_aside(&conn, "count_change");
+        is_right.then_some(()).ok_or(format!("{counted} counted, {} there", stored.len()))
     }
 }
 
-fn conn_has_set_aside(conn: &rusqlite::Connection, table: &str) -> bool {
+fn is_set_aside(conn: &rusqlite::Connection, table: &str) -> bool {
     let select = "SELECT count(*) FROM sqlite_master WHERE name GLOB ?1 || '_damaged_*'";
     conn.query_row(select, [table], |row| row.get::<_, i64>(0)).unwrap() > 0
 }

@@ -148,7 +148,7 @@ impl DedupStore {
         uncommitted.insert(key.key, (long, seen));
     }
 
-    /// Writes the keys of the current transaction, many in one row. Returns the number of rows.
+    /// Writes the keys of the current transaction, many in one row.
     pub(crate) fn append(
         &self,
         conn: &Connection,
