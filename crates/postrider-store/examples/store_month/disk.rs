@@ -1,52 +1,99 @@
-//! What the disk does without the store: writes of the size of a commit, each followed by a sync, in the same folder
-//! and in the same minute.
+//! What the disk does to a program that is not the store: a thread writes 4 KiB to a file of its own in the same
+//! folder, again and again, each time followed by a sync. While such a write takes long, the disk holds up everybody.
 
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use postrider_core::ports::store::StoreResult;
 
 use crate::io;
 
-/// Bytes of a write: about those of a commit.
-const WRITE: usize = 256 << 10;
-/// Writes of one call.
-const WRITES: usize = 25;
-/// The file starts over here, as the journal does.
-const FILE_MAX: u64 = 32 << 20;
+/// Bytes of a write.
+const WRITE: usize = 4096;
+/// The file starts over here, so that it never grows.
+const FILE_MAX: u64 = 1 << 20;
+/// The pause between two writes.
+const PAUSE: Duration = Duration::from_millis(3);
+/// A write that takes longer is a stall of the disk.
+const STALL: Duration = Duration::from_millis(5);
 
-pub(crate) struct DiskProbe {
-    file: File,
-    times: Vec<Duration>,
+/// From, until.
+type Span = (Instant, Instant);
+
+#[derive(Default)]
+struct WitnessShared {
+    ends: AtomicBool,
+    stalls: Mutex<Vec<Span>>,
 }
 
-impl DiskProbe {
+pub(crate) struct DiskWitness {
+    shared: Arc<WitnessShared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl DiskWitness {
     /// The file has no name, so that nothing is left of it.
-    pub(crate) fn new(dir: &Path) -> StoreResult<Self> {
+    pub(crate) fn start(dir: &Path) -> StoreResult<Self> {
         std::fs::create_dir_all(dir).map_err(io)?;
-        Ok(Self { file: tempfile::tempfile_in(dir).map_err(io)?, times: Vec::new() })
-    }
-
-    pub(crate) fn measure(&mut self) -> StoreResult<()> {
-        let bytes = vec![7_u8; WRITE];
-        for _ in 0..WRITES {
-            if self.file.stream_position().map_err(io)? >= FILE_MAX {
-                self.file.seek(SeekFrom::Start(0)).map_err(io)?;
+        let mut file = tempfile::tempfile_in(dir).map_err(io)?;
+        file.write_all(&vec![0; FILE_MAX as usize]).and_then(|()| file.sync_all()).map_err(io)?;
+        let shared = Arc::new(WitnessShared::default());
+        let own = shared.clone();
+        let thread = thread::spawn(move || {
+            while !own.ends.load(Ordering::Relaxed) {
+                let start = Instant::now();
+                if let Err(error) = write(&mut file) {
+                    eprintln!("the disk cannot be watched: {error}");
+                    return;
+                }
+                if start.elapsed() >= STALL {
+                    own.stalls().push((start, Instant::now()));
+                }
+                thread::sleep(PAUSE);
             }
-            let start = Instant::now();
-            self.file.write_all(&bytes).and_then(|()| self.file.sync_data()).map_err(io)?;
-            self.times.push(start.elapsed());
-        }
-        Ok(())
+        });
+        Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// The median and the slowest write since the last call.
-    pub(crate) fn take(&mut self) -> (Duration, Duration) {
-        let mut times = std::mem::take(&mut self.times);
-        times.sort_unstable();
-        let median = times.get(times.len() / 2).copied().unwrap_or_default();
-        (median, times.last().copied().unwrap_or_default())
+    /// How long the disk held up everybody in this time.
+    pub(crate) fn stalled_within(&self, (from, until): Span) -> Duration {
+        let stalls = self.shared.stalls();
+        stalls
+            .iter()
+            .map(|stall| until.min(stall.1).saturating_duration_since(from.max(stall.0)))
+            .sum()
     }
+
+    /// The longest stall in this time.
+    pub(crate) fn longest_since(&self, from: Instant) -> Duration {
+        let stalls = self.shared.stalls();
+        let since = stalls.iter().filter(|stall| stall.1 >= from);
+        since.map(|stall| stall.1 - stall.0).max().unwrap_or_default()
+    }
+}
+
+impl WitnessShared {
+    fn stalls(&self) -> std::sync::MutexGuard<'_, Vec<Span>> {
+        self.stalls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for DiskWitness {
+    fn drop(&mut self) {
+        self.shared.ends.store(true, Ordering::Relaxed);
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+fn write(file: &mut File) -> std::io::Result<()> {
+    if file.stream_position()? >= FILE_MAX {
+        file.seek(SeekFrom::Start(0))?;
+    }
+    file.write_all(&[7; WRITE])?;
+    file.sync_data()
 }

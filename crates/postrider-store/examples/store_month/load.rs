@@ -96,7 +96,7 @@ impl MonthLoad {
                 tokio::spawn(async move {
                     let start = Instant::now();
                     let answers = store.accept(new).await?;
-                    StoreResult::Ok((start.elapsed(), answers))
+                    StoreResult::Ok(((start, start.elapsed()), answers))
                 })
             })
             .collect();

@@ -1,7 +1,8 @@
 //! Thirty virtual days of one store: `cargo xtask prove month`. Keyed messages are accepted, sent, retried,
 //! buried and pruned, with a clock that runs fast. Prints a table, one row per tenth of the time. Ends with an
 //! error if the last tenth is worse than the first tenth of a new store that runs in turns with it, if the file
-//! is larger than what it keeps, or if the hourly chores hold up a commit. Between slices, the disk alone is measured.
+//! is larger than what it keeps, or if the hourly chores hold up a commit. Beside it, a
+//! thread writes to another file, so that stalls of the disk are told from the store's.
 //! Arguments: `--messages N`, `--retention-days N`, `--dir DIR`.
 
 mod disk;
@@ -18,7 +19,7 @@ use postrider_core::ports::store::{Ledger, Retention, StoreError, StoreResult};
 use postrider_store::conformance::WorkingStore;
 use postrider_store::{ManualClock, StoreOptions};
 
-use disk::DiskProbe;
+use disk::DiskWitness;
 use load::MonthLoad;
 use report::{Samples, check, print_row};
 
@@ -76,29 +77,27 @@ async fn run(options: MonthOptions) -> StoreResult<Vec<String>> {
         options.retention.as_secs() / DAY.as_secs()
     );
     print_row(None);
-    let mut probe = DiskProbe::new(&dir)?;
+    let witness = DiskWitness::start(&dir)?;
     let mut old = MonthRun::open(&dir, &options)?;
     let mut tenths = Vec::new();
     for tenth in 1..TENTHS {
-        let mut samples = Samples::default();
+        let (mut samples, begin) = (Samples::default(), Instant::now());
         for _ in 0..SLICES {
             old.slice(&mut samples).await?;
-            probe.measure()?;
         }
-        samples.disk = probe.take();
+        samples.ask(&witness, begin);
         print_row(Some((&tenth.to_string(), &samples)));
         tenths.push(samples);
     }
     // In turns, so that other programs on the machine slow both down alike.
     let mut young = MonthRun::open(&temporary.path().join("young"), &options)?;
-    let (mut first, mut last) = (Samples::default(), Samples::default());
+    let (mut first, mut last, begin) = (Samples::default(), Samples::default(), Instant::now());
     for _ in 0..SLICES {
         young.slice(&mut first).await?;
         old.slice(&mut last).await?;
-        probe.measure()?;
     }
-    first.disk = probe.take();
-    last.disk = first.disk;
+    first.ask(&witness, begin);
+    last.ask(&witness, begin);
     print_row(Some(("new 1", &first)));
     print_row(Some(("10", &last)));
     young.store.close().await;

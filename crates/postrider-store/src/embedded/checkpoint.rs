@@ -25,8 +25,8 @@ use super::shared::StoreShared;
 use super::sql::schema::open_checkpointer;
 use super::sql::statement::sql;
 
-/// Pages of the journal that are moved as one part: 4 MiB.
-const PAGES_BETWEEN: i64 = 1_000;
+/// Pages of the journal that are moved as one part: 1 MiB.
+const PAGES_BETWEEN: i64 = 250;
 /// A journal of so many pages starts over.
 const FRAMES_MAX: i64 = 4_000;
 /// After so long without writes, the journal is cut to nothing.

@@ -95,7 +95,7 @@ impl Default for StoreOptions {
             lane_window: 4_096,
             window_total: 400_000,
             delivery_cache_bytes: 32 << 20,
-            page_cache_kib: 32 << 10,
+            page_cache_kib: 8 << 10,
             listed_at_once: 32_768,
             dedup_bucket_keys: 114_688,
             reserve_bytes: 64 << 20,

@@ -15,22 +15,26 @@ pub(crate) struct RequestQueue {
     /// Results and tasks.
     first: VecDeque<WriterRequest>,
     new_work: VecDeque<WriterRequest>,
+    /// Deletions of what is old, which are done between transactions.
+    prunes: VecDeque<WriterRequest>,
 }
 
 impl RequestQueue {
     pub(crate) fn push(&mut self, mut request: WriterRequest) {
+        if matches!(request, WriterRequest::Prune(_)) {
+            return self.prunes.push_back(request);
+        }
         let is_new_work = request.as_shared_write().is_some_and(|write| write.is_new_work());
         if is_new_work { self.new_work.push_back(request) } else { self.first.push_back(request) }
     }
 
+    /// Whether nobody waits for a transaction.
     pub(crate) fn is_empty(&self) -> bool {
         self.first.is_empty() && self.new_work.is_empty()
     }
 
-    /// Whether nobody waits but those who delete what is old.
-    pub(crate) fn has_only_prunes(&self) -> bool {
-        let is_prune = |request: &WriterRequest| matches!(request, WriterRequest::Prune(_));
-        self.new_work.is_empty() && !self.first.is_empty() && self.first.iter().all(is_prune)
+    pub(crate) fn next_prune(&mut self) -> Option<WriterRequest> {
+        self.prunes.pop_front()
     }
 
     /// The requests of the next transaction: results up to the next task, and some new work.

@@ -30,8 +30,6 @@ use super::sql::pack::PackingPosition;
 use super::sql::statement::{is_local, is_sync_failure, run, sql, value};
 use super::sql::waiting::ListingPosition;
 
-/// How long the deletion of what is old waits for a transaction that it can share.
-const PRUNE_WAIT: Duration = Duration::from_millis(5);
 /// Requests that are taken before a transaction.
 const TAKEN_AT_ONCE: usize = 1_024;
 /// Entries that are changed in memory before others may use it again.
@@ -191,12 +189,6 @@ impl Writer {
     ) {
         let mut taken = 0;
         self.take_requests(first, requests, &mut taken);
-        // It needs no answer soon, and shares a transaction with what comes next.
-        if self.queue.has_only_prunes()
-            && let Poll::Ready(Some(request)) = receive_within(requests, PRUNE_WAIT)
-        {
-            self.take_requests(Some(request), requests, &mut taken);
-        }
         let group = self.queue.next_group();
         self.commit(group);
         while let Some(task) = self.queue.next_task() {
@@ -234,6 +226,13 @@ impl Writer {
             group.retain_mut(|request| !refuse_new_work(request, &refusal));
         }
         self.commit_group(&mut group);
+    }
+
+    /// Deletes some of what is old, if somebody asked for it. True if it did.
+    pub(crate) fn prune_some(&mut self) -> bool {
+        let Some(request) = self.queue.next_prune() else { return false };
+        self.commit_group(&mut [request]);
+        true
     }
 
     fn commit_group(&mut self, group: &mut [WriterRequest]) {

@@ -16,7 +16,7 @@ use super::statement::is_local;
 use crate::embedded::requests::SharedRow;
 
 /// Rows that one step reads and deletes.
-const PRUNE_STEP: usize = 150;
+const PRUNE_STEP: usize = 200;
 /// Listed deliveries that one step reads, one by one.
 const LISTED_STEP: usize = 50;
 /// The table `prune_later`, as in the schema.
@@ -25,8 +25,8 @@ const LATER_COLUMNS: &str =
 /// Rows that one call deletes.
 pub(crate) const PRUNE_CALL: u64 = 10_000;
 
-/// Deletes some of what is old. Answers how many deliveries that were, and whether there may be more. It shares a
-/// transaction with what is accepted and settled, which then waits for no other one.
+/// Deletes some of what is old. Answers how many deliveries that were, and whether there may be more. The writer does
+/// it between transactions, so that nobody's commit waits for the disk with it.
 pub(crate) struct PruneStep {
     pub(crate) retention: Arc<Retention>,
     /// What becomes old later waits for the next call. Else there would always be a little more while work goes on.
@@ -106,7 +106,7 @@ impl Writer {
         Ok(seen)
     }
 
-    /// In a transaction with other requests.
+    /// In one transaction.
     fn prune(&mut self, step: &PruneStep) -> StoreResult<(u64, bool)> {
         self.look_again_if_new(&step.retention)?;
         let seen = self.next_old(step)?;
