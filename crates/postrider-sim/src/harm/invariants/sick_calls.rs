@@ -43,6 +43,8 @@ struct AddressCalls {
     ended: i64,
     /// Its latest vote: well or not, and when.
     vote: Option<(bool, i64)>,
+    /// When it was last answered by 503: that may be the origin.
+    unavailable: Option<i64>,
     /// Since when it is seen to be sick, and the calls written from then on.
     sick: Option<(i64, Vec<i64>)>,
     /// Calls under way that were written since then.
@@ -118,8 +120,10 @@ impl TenantCalls {
         let first_failure = self.addresses.entry(address).or_default().first_failure;
         let others = self.addresses.iter().filter(|(other, _)| **other != address);
         // Good votes count from the first failure on: before, there was no reason to remember any.
-        let (mut good, mut good_since, mut bad) = (0, 0, 0);
-        for (is_good, when) in others.filter_map(|(_, own)| own.vote) {
+        let (mut good, mut good_since, mut bad, mut unavailable) = (0, 0, 0, 0);
+        for (_, other) in others {
+            unavailable += usize::from(other.unavailable.is_some_and(|when| at - when < VOTE_MS));
+            let Some((is_good, when)) = other.vote else { continue };
             let is_recent = at - when < VOTE_MS;
             bad += usize::from(!is_good && is_recent);
             good += usize::from(is_good && at - when < VOTE_MS_MAX);
@@ -135,12 +139,15 @@ impl TenantCalls {
         }
         // Whoever asks for less is not ill.
         if call.refused {
+            if call.failed && call.is_first {
+                own.unavailable = Some(at);
+            }
             return;
         }
         if own.sick.is_none() && call.is_first {
             own.vote = Some((false, at));
         }
-        own.failed(call, good_since >= VOTERS_MIN && good_since > 2 * bad);
+        own.failed(call, good_since >= VOTERS_MIN && good_since > 2 * (bad + unavailable));
         let all_fail = good == 0 && bad >= DOWN_MIN;
         if all_fail && own.sick.is_none() {
             self.down.get_or_insert_with(|| (at, Vec::new()));

@@ -181,6 +181,19 @@ fn two_calls_at_once_to_a_sick_address_are_noticed() {
 }
 
 #[test]
+fn where_others_were_unavailable_a_moment_ago_nobody_knows_that_it_is_the_address() {
+    let unavailable = (1..20).map(|n| WireCall { refused: true, ..call(n, 21.0, 21.1, false) });
+    let again = (1..20).map(|n| call(n, 29.0, 29.1, true));
+    let fails = [20.0, 25.0, 30.0, 40.0, 40.1].map(|s| call(0, s, s + 0.9, false));
+    let calls = |well_again: u32| {
+        let again = again.clone().filter(move |call| call.arrival <= well_again);
+        fails.into_iter().chain(unavailable.clone()).chain(again).collect()
+    };
+    assert!(broken_by(calls(10)).is_empty(), "nine of them may still be");
+    assert_eq!(broken_by(calls(19)), ["one call at a time to a sick address"]);
+}
+
+#[test]
 fn what_is_down_and_is_called_all_the_time_is_noticed() {
     let calls = |every: f64| {
         let call = |n: u32| call(n % 10, f64::from(n) * every, f64::from(n) * every + 0.1, false);
