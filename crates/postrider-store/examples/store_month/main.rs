@@ -1,8 +1,8 @@
 //! Thirty virtual days of one store: `cargo xtask prove month`. Keyed messages are accepted, sent, retried,
 //! buried and pruned, with a clock that runs fast. Prints a table, one row per tenth of the time. Ends with an
 //! error if the last tenth is worse than the first tenth of a new store that runs in turns with it, if the file
-//! is larger than what it keeps, or if the hourly chores hold up a commit. Beside it, a
-//! thread writes to another file, so that stalls of the disk are told from the store's.
+//! is larger than what it keeps, or if the hourly chores hold up a commit. Beside it, a thread writes
+//! to another file, so that stalls of the disk are told from the store's.
 //! Arguments: `--messages N`, `--retention-days N`, `--dir DIR`.
 
 mod disk;
@@ -85,7 +85,7 @@ async fn run(options: MonthOptions) -> StoreResult<Vec<String>> {
         for _ in 0..SLICES {
             old.slice(&mut samples).await?;
         }
-        samples.ask(&witness, begin);
+        samples.take_off_stalls(&witness, begin);
         print_row(Some((&tenth.to_string(), &samples)));
         tenths.push(samples);
     }
@@ -96,8 +96,8 @@ async fn run(options: MonthOptions) -> StoreResult<Vec<String>> {
         young.slice(&mut first).await?;
         old.slice(&mut last).await?;
     }
-    first.ask(&witness, begin);
-    last.ask(&witness, begin);
+    first.take_off_stalls(&witness, begin);
+    last.take_off_stalls(&witness, begin);
     print_row(Some(("new 1", &first)));
     print_row(Some(("10", &last)));
     young.store.close().await;

@@ -14,7 +14,7 @@ const WORSE_MAX: f64 = 1.2;
 const SIZE_MAX: f64 = 1.3;
 /// What a chore may add to a commit.
 const DELAY_MAX: Duration = Duration::from_millis(50);
-/// For accepts that took longer, the disk is asked.
+/// An accept that took longer is slow.
 const SLOW: Duration = Duration::from_millis(10);
 /// Bytes of a stored idempotency key.
 const KEY_BYTES: u64 = 54;
@@ -25,8 +25,8 @@ pub(crate) struct Samples {
     started: Option<(Instant, Duration)>,
     messages: u64,
     latencies: Vec<Duration>,
-    /// Those beyond `SLOW`.
-    slow: Vec<SlowAccept>,
+    /// Slow accepts during chores: when each began, and how long it took.
+    slow_in_chores: Vec<(Instant, Duration)>,
     repeats: usize,
     /// Per slice.
     rates: Vec<f64>,
@@ -40,12 +40,6 @@ pub(crate) struct Samples {
     disk: Duration,
     /// The slowest accept in chores, without the time in which the disk held up another file, too.
     store_in_chores: Duration,
-}
-
-struct SlowAccept {
-    from: Instant,
-    took: Duration,
-    in_chores: bool,
 }
 
 impl Samples {
@@ -70,8 +64,8 @@ impl Samples {
         self.latencies.push(took);
         let slowest = if in_chores { &mut self.slowest_in_chores } else { &mut self.slowest };
         *slowest = took.max(*slowest);
-        if took >= SLOW {
-            self.slow.push(SlowAccept { from, took, in_chores });
+        if in_chores && took >= SLOW {
+            self.slow_in_chores.push((from, took));
         }
     }
 
@@ -93,14 +87,14 @@ impl Samples {
         times.get(times.len() * 99 / 100).map_or(0.0, |p99| p99.as_secs_f64() * 1e3)
     }
 
-    /// At the end of a tenth: what the disk had to do with slow accepts.
-    pub(crate) fn ask(&mut self, witness: &DiskWitness, from: Instant) {
+    /// At the end of a tenth, which began then: takes the stalls of the disk off slow accepts.
+    pub(crate) fn take_off_stalls(&mut self, witness: &DiskWitness, from: Instant) {
         self.disk = witness.longest_since(from);
         let quick = self.slowest_in_chores.min(SLOW);
-        let own = self.slow.iter().filter(|slow| slow.in_chores).map(|slow| {
-            let until = slow.from + slow.took;
-            slow.took.saturating_sub(witness.stalled_within((slow.from, until)))
-        });
+        let own = self
+            .slow_in_chores
+            .iter()
+            .map(|&(from, took)| took.saturating_sub(witness.stalled_within((from, from + took))));
         self.store_in_chores = own.max().unwrap_or_default().max(quick);
     }
 

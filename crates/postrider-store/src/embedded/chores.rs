@@ -19,6 +19,7 @@ struct Chore {
 }
 
 const CHORES: [Chore; 7] = [
+    // Who asked for it is told of a failure.
     Chore { step: |writer| Ok(writer.prune_some()), report: |_, _, _| {} },
     Chore {
         step: Writer::move_some_keys,

@@ -187,8 +187,7 @@ impl Writer {
         first: Option<WriterRequest>,
         requests: &mut mpsc::Receiver<WriterRequest>,
     ) {
-        let mut taken = 0;
-        self.take_requests(first, requests, &mut taken);
+        self.take_requests(first, requests);
         let group = self.queue.next_group();
         self.commit(group);
         while let Some(task) = self.queue.next_task() {
@@ -200,16 +199,16 @@ impl Writer {
         &mut self,
         first: Option<WriterRequest>,
         requests: &mut mpsc::Receiver<WriterRequest>,
-        taken: &mut usize,
     ) {
+        let mut taken = 0;
         let mut next = first.or_else(|| requests.try_recv().ok());
         while let Some(request) = next.take() {
             match request {
                 WriterRequest::Close => self.closing = true,
                 request => self.queue.push(request),
             }
-            *taken += 1;
-            if *taken < TAKEN_AT_ONCE {
+            taken += 1;
+            if taken < TAKEN_AT_ONCE {
                 next = requests.try_recv().ok();
             }
         }

@@ -25,8 +25,8 @@ const LATER_COLUMNS: &str =
 /// Rows that one call deletes.
 pub(crate) const PRUNE_CALL: u64 = 10_000;
 
-/// Deletes some of what is old. Answers how many deliveries that were, and whether there may be more. The writer does
-/// it between transactions, so that nobody's commit waits for the disk with it.
+/// Deletes some of what is old. Answers how many deliveries that were, and whether there may be more. It is a
+/// chore, between the transactions of others.
 pub(crate) struct PruneStep {
     pub(crate) retention: Arc<Retention>,
     /// What becomes old later waits for the next call. Else there would always be a little more while work goes on.
@@ -35,10 +35,6 @@ pub(crate) struct PruneStep {
 
 impl SharedRow for PruneStep {
     type Answer = (u64, bool);
-
-    fn rows(&self) -> usize {
-        PRUNE_STEP
-    }
 
     fn write(steps: &[Self], writer: &mut Writer) -> StoreResult<Vec<Self::Answer>> {
         steps.iter().map(|step| writer.prune(step)).collect()
