@@ -12,7 +12,10 @@ pub(crate) fn run() -> Result<()> {
     let root = shell::root();
     if !shell::exists("cargo-deny") {
         shell::step(&root, &["cargo", "install", "--locked", "cargo-deny"])
-            .context("cargo-deny is missing and cannot be installed")?;
+            .context(
+                "cargo-deny is missing and cannot be installed; `cargo xtask supply` checks licences, bans \
+                 and sources without it and without network, but no known vulnerabilities",
+            )?;
     }
     shell::step(&root, &CHECK)?;
     if !can_fetch_advisories(&root)? {

@@ -6,6 +6,7 @@ mod deny;
 mod fresh;
 mod licence;
 mod prove;
+mod sdk;
 mod shell;
 mod supply;
 mod test;

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 
-use crate::{channels, shell, supply, tools};
+use crate::{channels, sdk, shell, supply, tools};
 
 const STEPS: [&[&str]; 4] = [
     &["cargo", "fmt", "--all", "--check"],
@@ -20,6 +20,7 @@ pub(crate) fn run() -> Result<()> {
     for step in STEPS {
         shell::step(&shell::root(), step)?;
     }
+    sdk::test()?;
     channels::check()?;
     eprintln!("\nAll checks passed, in {}.", shell::in_words(started.elapsed()));
     Ok(())

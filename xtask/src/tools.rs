@@ -39,7 +39,12 @@ pub(crate) const FOR_TESTS: &[Tool] = &[
     Tool {
         program: "npm",
         package: "npm",
-        purpose: "tests our fakes with independent APNs and Web Push clients on node",
+        purpose: "tests our package for Node, and our fakes with independent APNs and Web Push clients",
+    },
+    Tool {
+        program: "promtool",
+        package: "prometheus",
+        purpose: "checks the metrics, the alert rules and their tests",
     },
     Tool { program: "chromium", package: "chromium", purpose: "tests our pages in a real browser" },
 ];

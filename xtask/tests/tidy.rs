@@ -30,10 +30,17 @@ fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().expect("the workspace")
 }
 
+/// Folders whose files others wrote, or a build.
+const NOT_OURS: [&str; 4] =
+    ["sdk/js/node_modules", "sdk/js/dist", "sdk/js/build", "crates/postrider/src/dashboard/vendor"];
+
 fn files_below(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     let mut found = Vec::new();
     for path in entries.map(|entry| entry.expect("a folder's entry").path()) {
+        if NOT_OURS.iter().any(|folder| path.ends_with(folder)) {
+            continue;
+        }
         if path.is_dir() {
             found.extend(files_below(&path));
         } else {
@@ -55,11 +62,11 @@ fn rust_files(folder: &Path) -> Vec<PathBuf> {
 /// Every text file of the repository: sources, sheets, manifests and pages.
 fn text_files() -> Vec<PathBuf> {
     let root = workspace();
-    let folders = ["crates", "xtask", "docs"];
+    let folders = ["crates", "xtask", "docs", "sdk"];
     let mut files: Vec<_> = folders.iter().flat_map(|f| files_below(&root.join(f))).collect();
     let top = fs::read_dir(&root).expect("the workspace");
     files.extend(top.map(|entry| entry.expect("an entry").path()).filter(|path| path.is_file()));
-    let texts = ["rs", "md", "toml", "js", "css", "html", "py", "sh", "snap"];
+    let texts = ["rs", "md", "toml", "js", "mjs", "ts", "css", "html", "py", "sh", "snap"];
     files.retain(|path| texts.iter().any(|text| has_extension(path, text)));
     files
 }

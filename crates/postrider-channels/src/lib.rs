@@ -12,6 +12,7 @@ mod deliver;
 mod error;
 pub mod ip_network;
 mod jwt;
+mod open_connections;
 pub mod pool;
 pub mod preview;
 pub mod registry;

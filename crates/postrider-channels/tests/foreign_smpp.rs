@@ -91,6 +91,7 @@ async fn smppy_understands_our_binds_messages_and_good_byes() {
     let (stranger, _) = smsc(port, "wrong");
     assert_eq!(send(&stranger, "hello").await, SmscOutcome::Refused(0x0d));
     assert_eq!(server.line(), bound("wrong"));
+    assert_eq!(stranger.connections(), 0);
 
     let (smsc, mut receipts) = smsc(port, "s3cret");
     let texts = ["Order 91 is on its way", "ń 日本 😀", "receipt"];
@@ -98,6 +99,7 @@ async fn smppy_understands_our_binds_messages_and_good_byes() {
         assert!(matches!(send(&smsc, text).await, SmscOutcome::Accepted(_)), "{text}");
     }
     assert_eq!(server.line(), bound("s3cret"));
+    assert_eq!(smsc.connections(), 1);
     for text in texts {
         assert_eq!(server.line(), json!(["Shop", "4915112345678", text]));
     }

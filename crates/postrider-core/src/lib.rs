@@ -11,7 +11,7 @@ pub use model::channel::{ChannelKind, ChannelTraits};
 pub use model::class::Class;
 pub use model::decision::{Decision, DecisionKind};
 pub use model::delivery::{AttemptRecord, DeadReason, Delivery, State};
-pub use model::id::{AddressId, DeliveryId, IdSource, KeyId, MessageId};
+pub use model::id::{AddressId, DeliveryId, IdSource, JobId, KeyId, MessageId};
 pub use model::lane::{Gate, LaneId, LaneKey, LaneState};
 pub use model::message::{Message, TenantId};
 pub use model::outcome::{Outcome, OutcomeKind, Report, Scope};

@@ -69,7 +69,7 @@ fn run(provider: &Provider, ceiling: usize, from_ms: u64, ms: u64) -> Run {
             pace.take(1, now);
             in_flight += 1;
             address += 1;
-            let token = limit.start(address, 1, false, in_flight, now);
+            let token = limit.start(address, 1, false, (in_flight, in_flight), now);
             let (signal, latency) = match provider {
                 Provider::PerSecond(most) => {
                     (second, used) =

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use postrider_core::policy::problems::signs::signs as look;
 use postrider_core::policy::problems::{
-    AccountTrouble, AccountTroubleKind, HeldMemory, KnownFailures, MinuteRow, Observations,
-    ProblemBook, ProblemChange, ProblemKey, ProblemKind, ProblemLimits, ProblemRecord, ProblemSign,
-    ProblemTimes, ServerFigures,
+    AccountTrouble, AccountTroubleKind, Acknowledgement, AlertEvent, HeldMemory, KnownFailures,
+    MinuteRow, Mute, Observations, ProblemBook, ProblemChange, ProblemKey, ProblemKind,
+    ProblemLimits, ProblemRecord, ProblemSign, ProblemTimes, ServerFigures,
 };
 use postrider_core::policy::rollup::{RollupFigures, RollupKey, RollupKind};
 use postrider_core::{TenantId, Timestamp};
@@ -115,6 +115,62 @@ proptest! {
             }
         }
     }
+}
+
+/// A sign at a host that concerns one tenant.
+fn sign_of(tenant: &str, host: &str) -> ProblemSign {
+    let mut sign = sign(ProblemKind::CredentialFailing, host);
+    sign.tenants.insert(TenantId::new(tenant), 1);
+    sign
+}
+
+#[test]
+fn a_tenant_with_hundreds_of_broken_hosts_hides_nobody_elses_problems() {
+    let mut world = World::new();
+    // Sorted as signs are: all of the one tenant come first.
+    let mut signs: Vec<_> =
+        (0..500).map(|n| sign_of("greedy", &format!("https://a{n}.example"))).collect();
+    signs.push(sign_of("honest", "https://b.example"));
+    signs.push(sign(ProblemKind::BreakerOpen, "https://c.example"));
+    for _ in 0..10 {
+        world.look(signs.clone());
+    }
+    let open = |tenant: &str| {
+        let tenant = TenantId::new(tenant);
+        world.records.values().filter(|record| record.tenants.contains_key(&tenant)).count()
+    };
+    assert_eq!((open("greedy"), open("honest"), world.open()), (20, 1, 22));
+}
+
+#[test]
+fn what_a_tenant_said_of_a_problem_ends_when_others_have_it_too() {
+    let mut world = World::new();
+    world.look(vec![sign_of("a", "https://shared.example")]);
+    let now = world.now;
+    let until = now + Duration::from_secs(86_400);
+    let order = |tenant: Option<&str>| {
+        let tenant = tenant.map(TenantId::new);
+        let mute = Mute { by: "key".to_owned(), at: now, until, tenant: tenant.clone() };
+        (mute, Acknowledgement { by: "key".to_owned(), at: now, tenant })
+    };
+    let record = world.records.values_mut().next().unwrap();
+    let (mute, ack) = order(Some("a"));
+    (record.muted, record.acknowledged, record.alert_due) = (Some(mute), Some(ack), None);
+    world.look(vec![sign_of("a", "https://shared.example")]);
+    assert_eq!(world.records.values().next().unwrap().state(world.now), "muted");
+
+    let mut both = sign_of("a", "https://shared.example");
+    both.tenants.insert(TenantId::new("b"), 1);
+    world.look(vec![both.clone()]);
+    let record = world.records.values_mut().next().unwrap();
+    assert_eq!((record.state(now), record.alert_due), ("open", Some(AlertEvent::Opened)));
+
+    let (mute, ack) = order(None);
+    (record.muted, record.acknowledged) = (Some(mute), Some(ack));
+    both.tenants.insert(TenantId::new("c"), 1);
+    world.look(vec![both]);
+    let state = world.records.values().next().unwrap().state(world.now);
+    assert_eq!(state, "muted", "an operator speaks for all");
 }
 
 #[test]

@@ -45,6 +45,7 @@ impl DispatchContext {
                 decision,
                 learned,
             },
+            message: leased.message.clone(),
             lane: lane.clone(),
             hash: leased.hash,
             suspected,

@@ -10,6 +10,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 
 use crate::context::DispatchContext;
+use crate::decision_log::DecisionLog;
 use crate::jitter_rng::JitterRng;
 use crate::lanes::Lanes;
 use crate::leaser::Leaser;
@@ -28,6 +29,8 @@ pub struct DispatcherConfig {
     pub lanes: Arc<Lanes>,
     pub clock: Arc<dyn Clock>,
     pub observer: Arc<dyn Observer>,
+    /// Told of decisions before they are written.
+    pub log: Option<Arc<dyn DecisionLog>>,
     /// For jitter.
     pub seed: u64,
 }
@@ -64,7 +67,9 @@ impl Dispatcher {
             consumer: config.consumer.clone(),
             unsettled: unsettled.clone(),
             observer: config.observer.clone(),
+            log: config.log,
             policies,
+            clock: config.clock.clone(),
         };
         let context = DispatchContext {
             consumer: config.consumer.clone(),

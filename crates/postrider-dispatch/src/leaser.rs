@@ -301,7 +301,12 @@ impl Leaser {
                 let end = if count == want { TurnEnd::More } else { TurnEnd::LaneDone };
                 Ok(TurnResult { leased: count, end, waits_until: None })
             }
-            Err(refusal) => Ok(TurnResult::refused(refusal)),
+            Err(refusal) => {
+                if let Some(gate) = refusal.state.gate() {
+                    self.context.observer.lane_waits(&entry.key, gate);
+                }
+                Ok(TurnResult::refused(refusal))
+            }
         }
     }
 

@@ -3,7 +3,9 @@
 //! store engine and no HTTP framework; decides nothing that [`postrider_core`] can decide.
 
 mod attempt;
+pub mod audience;
 mod context;
+pub mod decision_log;
 mod dispatcher;
 mod expiry;
 pub mod intake;
@@ -23,11 +25,11 @@ mod unsettled_limit;
 
 pub use dispatcher::{Dispatcher, DispatcherConfig, DispatcherStatus};
 pub use intake::{
-    IntakeAnswer, IntakeQuotas, IntakeRefusal, MessageIntake, QUOTA_PAUSE, QuotaExcess,
-    RefusalKind, Submission, TenantOverQuota,
+    IntakeAnswer, IntakeQuotas, IntakeRefusal, MessageIntake, QuotaExcess, QuotaTurn, RefusalKind,
+    Submission, TenantOverQuota, WithheldMember,
 };
-pub use lanes::{BreakerScope, LaneEvent, Lanes};
+pub use lanes::{BreakerScope, LaneEvent, Lanes, ProviderFigures};
 pub use limits::DispatchLimits;
-pub use observer::{NoObserver, Observer};
+pub use observer::{NoObserver, Observer, PutOff};
 pub use policies::{Capacities, Policies, Policy};
 pub use postrider_core::FieldError;

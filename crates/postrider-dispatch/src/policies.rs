@@ -7,6 +7,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use postrider_core::policy::backpressure::Capacity;
 use postrider_core::{Class, TenantId};
 
+use crate::audience::AudienceBook;
 use crate::limits::DispatchLimits;
 
 /// How much may be pending.
@@ -62,20 +63,28 @@ impl Policy {
     }
 }
 
-/// Holds the snapshot. Changed by [`Lanes::adopt`](crate::Lanes::adopt) alone.
+/// Holds the snapshot, which [`Lanes::adopt`](crate::Lanes::adopt) alone changes, and the rules of tenants for their
+/// audience.
 #[derive(Debug, Default)]
-pub struct Policies(RwLock<Arc<Policy>>);
+pub struct Policies {
+    current: RwLock<Arc<Policy>>,
+    audience: AudienceBook,
+}
 
 impl Policies {
     pub fn new(policy: Policy) -> Arc<Self> {
-        Arc::new(Self(RwLock::new(Arc::new(policy))))
+        Arc::new(Self { current: RwLock::new(Arc::new(policy)), audience: AudienceBook::default() })
     }
 
     pub fn now(&self) -> Arc<Policy> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub fn audience(&self) -> &AudienceBook {
+        &self.audience
     }
 
     pub(crate) fn replace(&self, policy: Arc<Policy>) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = policy;
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = policy;
     }
 }

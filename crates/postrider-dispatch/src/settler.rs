@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use postrider_core::ports::store::{Consumer, SettleResult, Settlement, StoreError};
-use postrider_core::{AddressHash, LaneKey, Timestamp};
+use postrider_core::{AddressHash, Clock, LaneKey, Message, Timestamp};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
+use crate::decision_log::{DecisionLog, DecisionNotice};
 use crate::observer::Observer;
 use crate::policies::Policies;
 use crate::unsettled_limit::UnsettledLimit;
@@ -16,6 +17,7 @@ use crate::unsettled_limit::UnsettledLimit;
 /// A settlement to be written, with what the observer is told once it is durable.
 pub(crate) struct PendingSettlement {
     pub(crate) settlement: Settlement,
+    pub(crate) message: Arc<Message>,
     pub(crate) lane: Arc<LaneKey>,
     pub(crate) hash: AddressHash,
     /// Its address becomes suspect by it.
@@ -28,7 +30,10 @@ pub(crate) struct Settler {
     pub(crate) consumer: Arc<dyn Consumer>,
     pub(crate) unsettled: Arc<UnsettledLimit>,
     pub(crate) observer: Arc<dyn Observer>,
+    /// Absent if nobody keeps a log.
+    pub(crate) log: Option<Arc<dyn DecisionLog>>,
     pub(crate) policies: Arc<Policies>,
+    pub(crate) clock: Arc<dyn Clock>,
 }
 
 const RETRY_FIRST: Duration = Duration::from_millis(50);
@@ -41,6 +46,7 @@ impl Settler {
         while let Some(first) = queue.recv().await {
             batch.push(first);
             self.collect(&mut queue, &mut batch).await;
+            self.log_before_writing(&batch).await;
             self.write(&mut batch).await;
             if queue.is_empty() {
                 self.unsettled.resume();
@@ -78,6 +84,14 @@ impl Settler {
         .await;
     }
 
+    /// A decision is logged before it is written, so that none is written that the log lacks.
+    async fn log_before_writing(&self, batch: &[PendingSettlement]) {
+        let Some(log) = &self.log else { return };
+        if log.is_wanted() {
+            log.record(batch.iter().map(notice).collect()).await;
+        }
+    }
+
     /// Writes the batch. What cannot be written is tried again without the rest, which need not wait for it.
     async fn write(&self, batch: &mut Vec<PendingSettlement>) {
         let mut pause = RETRY_FIRST;
@@ -98,6 +112,9 @@ impl Settler {
             }
             self.unsettled.settled(written.len());
             self.observer.in_flight(self.unsettled.unsettled());
+            if let Some((first, _)) = written.first() {
+                self.observer.settled(self.clock.now().since(first.decided_at));
+            }
             written.iter().for_each(|(pending, result)| self.tell(pending, *result));
             if let Some(error) = trouble {
                 self.unsettled.hold();
@@ -121,8 +138,23 @@ impl Settler {
         if let Some(state) = decision.final_state() {
             let reason = decision.dead_reason();
             let age = pending.decided_at.since(pending.accepted_at);
-            self.observer.finished(&pending.lane, delivery, state, reason, age);
+            let message = &pending.message;
+            self.observer.finished(&pending.lane, delivery, message, state, reason, age);
         }
+    }
+}
+
+fn notice(pending: &PendingSettlement) -> DecisionNotice<'_> {
+    let settlement = &pending.settlement;
+    DecisionNotice {
+        delivery: settlement.delivery,
+        message: &pending.message,
+        lane: &pending.lane,
+        address: pending.hash,
+        attempts: &settlement.attempts,
+        decision: &settlement.decision,
+        suspected: pending.suspected,
+        at: pending.decided_at,
     }
 }
 

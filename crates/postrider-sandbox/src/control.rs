@@ -16,7 +16,7 @@ use super::correlation::CorrelationId;
 use super::fakes::email::smtp::FakeSmtpStage;
 use super::fakes::{ControlCall, FAKES, FakeEntry, FakeKind};
 use super::fault::Fault;
-use super::inbox::api;
+use super::inbox::{api, guard};
 use super::profile::FaultProfile;
 use super::received::SHARDS;
 use super::receiver::{self, ReceiverBehaviour};
@@ -50,6 +50,10 @@ pub(super) async fn handle(
     parts: &Parts,
     body: Incoming,
 ) -> Response<FakeBody> {
+    // What was received is there with its content, and orders change what others receive.
+    if guard::is_foreign_page(state, scheme, parts) {
+        return FakeAnswer::text(403, "pages of other sites may not call the sandbox\n").into();
+    }
     let Ok(body) = body::read(body, BODY_MAX).await else {
         return FakeAnswer::text(413, "larger than 1 MiB\n").into();
     };

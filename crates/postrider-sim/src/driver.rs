@@ -202,7 +202,7 @@ impl<'a> PlanDriver<'a> {
 
     async fn replay(&self, ttl_s: Option<u32>, rate_per_s: Option<f64>) -> Result<()> {
         let filter = DeliveryFilter { limit: 10_000, ..DeliveryFilter::default() };
-        let how = Replay { ttl_s, rate_per_s, retry: None };
+        let how = Replay { ttl_s, rate_per_s, ..Replay::default() };
         let count = self.process.store.replay(None, Selection::Filter(filter), how).await?;
         self.world.with(|state| state.note("replay", 0, "", count as i64));
         self.refresh_records(|record| record.state == State::Failed, false).await
@@ -226,7 +226,7 @@ impl<'a> PlanDriver<'a> {
     }
 
     fn order(&self) -> OperatorOrder {
-        OperatorOrder { by: "the simulation".into(), at: self.world.clock.now() }
+        OperatorOrder::new("the simulation", self.world.clock.now())
     }
 
     async fn pause(&self, tenant: usize) -> Result<()> {

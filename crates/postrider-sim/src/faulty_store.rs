@@ -9,10 +9,11 @@ use postrider_core::policy::limiter::Rate;
 use postrider_core::policy::rate_slice::RateSlice;
 use postrider_core::ports::store::{
     Admission, AuditFilter, AuditLog, AuditRecord, CancelResult, Consumer, Counts, DedupKey,
-    DeliveryFilter, Document, DocumentChanges, DocumentVersion, Documents, HeldDeliveries, Intake,
-    LaneDepth, Ledger, Load, MessageView, NewAddress, NewMessage, Page, PruneProgress, PutResult,
-    Registry, Replay, Retention, RollupFilter, RollupName, RollupPart, RollupSpan, Rollups,
-    Selection, Shares, Store, StoreResult, StrikeFilter, StruckAddress, TenantHoldings,
+    DeliveryFilter, Document, DocumentChanges, DocumentVersion, Documents, Entries, EntryFilter,
+    EntryKey, EntryResult, EntryWrite, HeldDeliveries, Intake, LaneDepth, Ledger, Load,
+    MessageView, NewAddress, NewMessage, Page, PruneProgress, PutResult, Registry, Replay,
+    Retention, RollupFilter, RollupName, RollupPart, RollupSpan, Rollups, Selection, Shares, Store,
+    StoreResult, StoredEntry, StrikeFilter, StruckAddress, TenantHoldings,
 };
 use postrider_core::{
     Address, AddressHash, AddressId, Clock, Delivery, DeliveryId, KeyId, LaneId, LaneKey,
@@ -79,6 +80,29 @@ impl AuditLog for FaultyStore {
 
     async fn prune_audit(&self, upto: u64) -> StoreResult<u64> {
         self.ask(self.inner.prune_audit(upto))
+    }
+}
+
+#[async_trait]
+impl Entries for FaultyStore {
+    async fn entries(&self, keys: Vec<EntryKey>) -> StoreResult<Vec<Option<StoredEntry>>> {
+        self.ask(self.inner.entries(keys))
+    }
+
+    async fn write_entries(&self, writes: Vec<EntryWrite>) -> StoreResult<Vec<EntryResult>> {
+        self.ask(self.inner.write_entries(writes))
+    }
+
+    async fn entries_behind(
+        &self,
+        after: Option<EntryKey>,
+        limit: usize,
+    ) -> StoreResult<Vec<StoredEntry>> {
+        self.ask(self.inner.entries_behind(after, limit))
+    }
+
+    async fn list_entries(&self, filter: EntryFilter) -> StoreResult<Page<StoredEntry, Arc<str>>> {
+        self.ask(self.inner.list_entries(filter))
     }
 }
 
@@ -190,6 +214,14 @@ impl Ledger for FaultyStore {
         id: MessageId,
     ) -> StoreResult<Option<CancelResult>> {
         self.ask(self.inner.cancel(tenant, id))
+    }
+
+    async fn cancel_deliveries(
+        &self,
+        tenant: Option<&TenantId>,
+        ids: Vec<DeliveryId>,
+    ) -> StoreResult<CancelResult> {
+        self.ask(self.inner.cancel_deliveries(tenant, ids))
     }
 
     async fn counts(&self, tenant: Option<&TenantId>) -> StoreResult<Counts> {

@@ -65,6 +65,9 @@ struct HarmArgs {
     /// Number of threads; the number of cores by default.
     #[arg(long)]
     threads: Option<NonZeroUsize>,
+    /// Stop when so many worlds broke a bound; with --ablate, those of each rule.
+    #[arg(long, value_name = "N")]
+    enough: Option<usize>,
     /// Let the rules draw other random numbers: the N-th other ones.
     #[arg(long, value_name = "N", default_value_t = 0)]
     chance: u64,
@@ -125,7 +128,7 @@ fn has_passed(result: anyhow::Result<()>) -> bool {
 }
 
 fn run_harm(args: &HarmArgs) -> bool {
-    let worlds = |from, seeds| HarmSeeds { from, seeds, dense: args.dense };
+    let worlds = |from, seeds| HarmSeeds { from, seeds, dense: args.dense, enough: args.enough };
     if let Some(name) = &args.mutate {
         let from = args.from.map_or_else(HarmSeeds::fresh_start, Ok);
         let seeds = args.seeds.unwrap_or(200);
@@ -141,7 +144,7 @@ fn run_harm(args: &HarmArgs) -> bool {
         (false, true) => harm_dense(seed),
         (false, false) => harm_by_chance(seed, args.chance),
     };
-    let failed = harm_seeds(from, seeds, args.threads, run, |report| {
+    let failed = harm_seeds(from, seeds, args.threads, args.enough, run, |report| {
         if args.all || args.seed.is_some() || !report.broken.is_empty() {
             println!("{report}");
         }

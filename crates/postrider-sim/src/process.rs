@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use postrider_core::ports::store::{Store, StoreError};
-use postrider_core::{Channel, ChannelIntake, DeadReason, DeliveryId, LaneKey, State};
+use postrider_core::{Channel, ChannelIntake, DeadReason, DeliveryId, LaneKey, Message, State};
 use postrider_dispatch::{
     Dispatcher, DispatcherConfig, LaneEvent, Lanes, MessageIntake, Observer, Policies, Policy,
 };
@@ -100,6 +100,7 @@ impl SimProcess {
             lanes: lanes.clone(),
             clock: self.store.clock(),
             observer: Arc::new(SimObserver(world.clone())),
+            log: None,
             seed: plan.seed.wrapping_mul(31) ^ starts,
         });
         self.workers.push_back(SimWorker { lanes, dispatcher });
@@ -115,6 +116,7 @@ impl Observer for SimObserver {
         &self,
         _: &LaneKey,
         delivery: DeliveryId,
+        _: &Message,
         state: State,
         reason: Option<DeadReason>,
         _: Duration,

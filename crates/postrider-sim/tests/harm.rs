@@ -9,7 +9,7 @@ const BROKEN: &[u64] = &[];
 
 #[test]
 fn sick_traffic_costs_healthy_traffic_nothing() {
-    let failed = harm_seeds(1, SEEDS, None, harm, |report| {
+    let failed = harm_seeds(1, SEEDS, None, None, harm, |report| {
         if !report.broken.is_empty() {
             println!("{report}");
         }
@@ -94,7 +94,7 @@ fn worlds_that_once_broke_a_bound_keep_it() {
 
 #[test]
 fn a_world_that_is_changed_in_name_or_order_keeps_its_bounds() {
-    let failed = harm_seeds(10, 6, None, harm_changed, |report| {
+    let failed = harm_seeds(10, 6, None, None, harm_changed, |report| {
         if !report.broken.is_empty() {
             println!("{report}");
         }

@@ -14,6 +14,7 @@ pub mod sealed;
 
 mod audit_pages;
 mod documents;
+mod entry_pages;
 mod holder;
 mod holdings;
 mod ids;

@@ -228,6 +228,11 @@ pub(crate) fn needs_body(state: State, discarded: bool) -> bool {
     state.is_pending() || (state == State::Failed && !discarded)
 }
 
+/// Whether a dead letter became one before a time, if that is asked for.
+pub(crate) fn died_before(progress: &StoredProgress, time: Option<Timestamp>) -> bool {
+    time.is_none_or(|time| progress.changed < time)
+}
+
 /// When the `index`-th replayed delivery is due at a given pace.
 pub(crate) fn paced(now: Timestamp, index: u64, rate_per_s: Option<f64>) -> Timestamp {
     match rate_per_s {

@@ -57,7 +57,7 @@ pub(crate) fn add_delivery(view: &mut MessageView, id: DeliveryId, state: State)
     }
 }
 
-/// Whether a delivery matches the filter. Ignores tag, cursor and limit.
+/// Whether a delivery matches the filter. Ignores marks, cursor and limit.
 pub(crate) fn matches(filter: &DeliveryFilter, delivery: &Delivery) -> bool {
     let error_matches = |part: &String| {
         delivery.log.last().is_some_and(|last| {
@@ -68,10 +68,17 @@ pub(crate) fn matches(filter: &DeliveryFilter, delivery: &Delivery) -> bool {
         && (!filter.held || delivery.held)
         && filter.state.is_none_or(|s| s == delivery.state)
         && filter.channel.is_none_or(|c| c == delivery.channel)
+        && filter.provider.as_ref().is_none_or(|p| *p == delivery.provider)
+        && filter.class.as_ref().is_none_or(|c| *c == delivery.class)
+        && filter.account.as_deref().is_none_or(|account| {
+            let last = delivery.log.iter().rev().find_map(|attempt| attempt.account.as_deref());
+            last == Some(account)
+        })
         && filter.recipient.as_ref().is_none_or(|r| Some(r) == delivery.recipient.as_ref())
         && filter.message.is_none_or(|m| m == delivery.message)
         && filter.reason.is_none_or(|r| Some(r) == delivery.reason)
         && filter.error.as_ref().is_none_or(error_matches)
+        && filter.changed_before.is_none_or(|t| delivery.changed_at < t)
         && filter.since.is_none_or(|t| delivery.created_at >= t)
         && filter.until.is_none_or(|t| delivery.created_at < t)
 }

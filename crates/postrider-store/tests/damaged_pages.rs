@@ -47,6 +47,15 @@ fn damage(dir: &Path, name: &str) {
     damage_at(dir, name, 2);
 }
 
+/// The same for the leaf page that is the last one in the file.
+fn damage_last(dir: &Path, name: &str) {
+    let conn = rusqlite::Connection::open(dir.join("postrider.db")).unwrap();
+    let select = "SELECT max(pageno) FROM dbstat WHERE name = ?1 AND pagetype = 'leaf'";
+    let last: u32 = conn.query_row(select, [name], |row| row.get(0)).unwrap();
+    drop(conn);
+    damage_page(dir, u64::from(last));
+}
+
 /// The same after so many quarters of the leaf pages.
 fn damage_at(dir: &Path, name: &str, quarters: usize) {
     let file = dir.join("postrider.db");
@@ -56,9 +65,12 @@ fn damage_at(dir: &Path, name: &str, quarters: usize) {
     let leaves: Vec<u32> =
         select.query_map([name], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
     assert!(leaves.len() >= 3, "{name} has only {} leaves", leaves.len());
-    let leaf = u64::from(leaves[leaves.len() * quarters / 4]);
-    let file = OpenOptions::new().write(true).open(file).unwrap();
-    file.write_all_at(&[0xFF; PAGE as usize], (leaf - 1) * PAGE).unwrap();
+    damage_page(dir, u64::from(leaves[leaves.len() * quarters / 4]));
+}
+
+fn damage_page(dir: &Path, page: u64) {
+    let file = OpenOptions::new().write(true).open(dir.join("postrider.db")).unwrap();
+    file.write_all_at(&[0xFF; PAGE as usize], (page - 1) * PAGE).unwrap();
 }
 
 /// Accepts messages with one delivery each, of two tenants in turn.
@@ -76,9 +88,13 @@ async fn accept(store: &WorkingStore, clock: &ManualClock, count: u32) -> Vec<De
 
 /// The folder of a closed store with 2 000 pending deliveries.
 async fn filled() -> (tempfile::TempDir, Arc<ManualClock>, Vec<DeliveryId>) {
+    filled_with(2_000).await
+}
+
+async fn filled_with(count: u32) -> (tempfile::TempDir, Arc<ManualClock>, Vec<DeliveryId>) {
     let (dir, clock) = (tempfile::tempdir().unwrap(), clock());
     let store = open(dir.path(), &clock);
-    let ids = accept(&store, &clock, 2_000).await;
+    let ids = accept(&store, &clock, count).await;
     store.close().await;
     (dir, clock, ids)
 }
@@ -284,18 +300,23 @@ async fn a_damaged_list_of_tags_stops_nothing_and_is_made_anew_by_a_repair() {
 
 #[tokio::test]
 async fn a_damaged_index_of_an_older_layout_does_not_stop_its_upgrade() {
-    let (dir, clock, ids) = filled().await;
-    let seventh_layout = "DROP INDEX gone_deleted; ALTER TABLE gone DROP COLUMN deleted_before; \
+    // So many that its last page lies behind those that SQLite moves for new tables.
+    let (dir, clock, ids) = filled_with(6_000).await;
+    let seventh_layout = "DROP TABLE entry; DROP INDEX dead_letter_tenant; ALTER TABLE dead_letter DROP COLUMN tenant; \
+                  ALTER TABLE dead_letter DROP COLUMN lane; ALTER TABLE dead_letter DROP COLUMN reason; \
+                  DROP TABLE ledger_block; DROP TABLE ledger_block_tenant; DROP TABLE lane_change; \
+                  DROP INDEX gone_deleted; ALTER TABLE gone DROP COLUMN deleted_before; \
                           DROP TABLE rollup; DROP TABLE waiting_ended; DROP TABLE audit; DROP TABLE message_tag; \
                           DROP TABLE waiting; DELETE FROM meta WHERE key = 'listed'; \
+                          PRAGMA incremental_vacuum; \
                           CREATE INDEX pending ON delivery (lane, due) WHERE due IS NOT NULL; \
                           PRAGMA user_version = 7";
     let conn = rusqlite::Connection::open(dir.path().join("postrider.db")).unwrap();
     conn.execute_batch(seventh_layout).unwrap();
     conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
     drop(conn);
-    // A page near the end: tables that the upgrade makes begin near the start, and SQLite moves what is there.
-    damage_at(dir.path(), "pending", 3);
+    // The last page: tables that the upgrade makes begin near the start, and SQLite moves what is there.
+    damage_last(dir.path(), "pending");
     let store = open(dir.path(), &clock);
     assert_eq!(deliver_all(&store, &clock).await.len(), ids.len());
     accept(&store, &clock, 10).await;
@@ -305,6 +326,14 @@ async fn a_damaged_index_of_an_older_layout_does_not_stop_its_upgrade() {
 /// The tables of layout 6 that later ones do not have, with so many rows that each has several pages. These are new
 /// ones at the end of the file: the tables of later layouts begin where others were free.
 const SIXTH_LAYOUT: &str = "
+DROP TABLE entry;
+DROP INDEX dead_letter_tenant;
+ALTER TABLE dead_letter DROP COLUMN tenant;
+ALTER TABLE dead_letter DROP COLUMN lane;
+ALTER TABLE dead_letter DROP COLUMN reason;
+DROP TABLE ledger_block;
+DROP TABLE ledger_block_tenant;
+DROP TABLE lane_change;
 DROP INDEX gone_deleted;
 ALTER TABLE gone DROP COLUMN deleted_before;
 DROP TABLE rollup;

@@ -10,7 +10,7 @@ use postrider_core::ports::store::{
     AddressLearning, Admission, DeliveryFilter, DocumentVersion, Documents, Intake as _,
     LeasedDelivery, Ledger, Load, PutResult, Retention, SettleResult, Settlement, StoreError,
 };
-use postrider_core::{Clock, DeadReason, State, TenantId, Timestamp};
+use postrider_core::{Clock, DeadReason, DeliveryId, State, TenantId, Timestamp};
 use postrider_store::conformance::WorkingStore;
 use postrider_store::conformance::{batch, message, success, url};
 use postrider_store::{ManualClock, StoreOptions};
@@ -165,10 +165,10 @@ async fn a_newer_layout_is_reported_as_such_and_nothing_is_changed() {
     open(dir.path()).close().await;
     database(dir.path()).pragma_update(None, "user_version", 99).unwrap();
     let error = WorkingStore::open(dir.path(), clock(), StoreOptions::default()).err().unwrap();
-    assert!(matches!(error, StoreError::NewerLayout { found: 99, known: 13 }), "{error:?}");
+    assert!(matches!(error, StoreError::NewerLayout { found: 99, known: 15 }), "{error:?}");
     assert_eq!(
         error.to_string(),
-        "the store has layout 99, and this version of Postrider knows layouts up to 13: a newer version \
+        "the store has layout 99, and this version of Postrider knows layouts up to 15: a newer version \
          wrote it; run that version, or restore a backup from before the upgrade"
     );
     let layout = database(dir.path()).pragma_query_value(None, "user_version", |row| row.get(0));
@@ -425,6 +425,90 @@ async fn a_recipient_is_found_without_reading_the_deliveries_of_others() {
     assert!(store.dead_letters(filter).await.unwrap().items.is_empty());
 }
 
+/// Each tenant's deliveries, oldest first.
+async fn accept_of_tenants(store: &WorkingStore, rounds: u32) -> Vec<Vec<DeliveryId>> {
+    let mut all = vec![Vec::new(); 10];
+    for _ in 0..rounds {
+        let new = (0..1_000).map(|n| message(&format!("tenant-{}", n % 10), n % 3)).collect();
+        for (n, admission) in store.accept(new).await.unwrap().into_iter().enumerate() {
+            let Admission::Accepted { deliveries, .. } = admission else { panic!("refused") };
+            all[n % 10].extend(deliveries);
+        }
+    }
+    all
+}
+
+async fn all_of(store: &WorkingStore, filter: DeliveryFilter) -> Vec<DeliveryId> {
+    let (mut found, mut cursor) = (Vec::new(), None);
+    loop {
+        let filter = DeliveryFilter { cursor, limit: 700, ..filter.clone() };
+        let page = store.deliveries(filter).await.unwrap();
+        found.extend(page.items.iter().map(|delivery| delivery.id));
+        match page.next {
+            Some(next) => cursor = Some(next),
+            None => break,
+        }
+    }
+    found.reverse();
+    found
+}
+
+/// More than some blocks of the order and its tail have.
+#[tokio::test]
+async fn a_list_of_a_tenant_has_all_of_its_deliveries_and_reads_no_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = clock();
+    let store = WorkingStore::open(dir.path(), clock.clone(), StoreOptions::default()).unwrap();
+    let rare = store.accept(vec![message("rare", 1)]).await.unwrap().remove(0);
+    let Admission::Accepted { deliveries: rare, .. } = rare else { panic!("refused") };
+    let all = accept_of_tenants(&store, 21).await;
+    let of = |name: &str| DeliveryFilter {
+        tenant: Some(TenantId::new(name)),
+        ..DeliveryFilter::default()
+    };
+    let one = DeliveryFilter { limit: 1, ..of("rare") };
+    // In one call, because only its own are looked at.
+    assert_eq!(store.deliveries(one).await.unwrap().items[0].id, rare[0]);
+    assert_eq!(all_of(&store, of("tenant-3")).await, all[3]);
+    let third: Vec<_> = {
+        let numbers = |n: usize| (0..1_000).filter(move |m| m % 10 == n).map(|m| m % 3);
+        let of_lane = (0..21).flat_map(|_| numbers(3)).zip(&all[3]);
+        of_lane.filter(|(lane, _)| *lane == 2).map(|(_, id)| *id).collect()
+    };
+    let by_provider =
+        DeliveryFilter { provider: Some("https://host-2.example".into()), ..of("tenant-3") };
+    assert_eq!(all_of(&store, by_provider.clone()).await, third);
+    store.close().await;
+    drop(store);
+    let blocks = "SELECT count(*) FROM ledger_block";
+    let count = || -> i64 { database(dir.path()).query_row(blocks, [], |row| row.get(0)).unwrap() };
+    assert_eq!(count(), 2);
+    // As a folder of an older version.
+    database(dir.path())
+        .execute_batch("DELETE FROM ledger_block; DELETE FROM ledger_block_tenant")
+        .unwrap();
+    let store = WorkingStore::open(dir.path(), clock.clone(), StoreOptions::default()).unwrap();
+    assert_eq!(all_of(&store, of("tenant-3")).await, all[3]);
+    assert_eq!(all_of(&store, by_provider).await, third);
+    loop {
+        let mut some = Vec::new();
+        for lane in store.ready_lanes(100).await.unwrap() {
+            some.extend(store.lease(lane.id, 100, LEASE).await.unwrap());
+        }
+        if some.is_empty() {
+            break;
+        }
+        store.settle(some.iter().map(done).collect()).await.unwrap();
+    }
+    clock.advance(LEASE * 2);
+    while store.prune(&Retention::of(LEASE)).await.unwrap().has_more {}
+    store.prune(&Retention::of(LEASE)).await.unwrap();
+    assert!(all_of(&store, of("tenant-3")).await.is_empty());
+    store.close().await;
+    drop(store);
+    assert_eq!(count(), 0, "blocks of deleted deliveries are deleted");
+}
+
 #[tokio::test]
 async fn a_tag_is_found_without_reading_what_is_not_tagged_and_leaves_no_trace() {
     let dir = tempfile::tempdir().unwrap();
@@ -464,7 +548,10 @@ async fn tags_of_layout_8_are_found_after_the_upgrade() {
     one.envelope.tags = vec!["sale".into()];
     store.accept(vec![message("other", 1), one, message("acme", 2)]).await.unwrap();
     store.close().await;
-    let eighth = "DROP INDEX gone_deleted; ALTER TABLE gone DROP COLUMN deleted_before; \
+    let eighth = "DROP TABLE entry; DROP INDEX dead_letter_tenant; ALTER TABLE dead_letter DROP COLUMN tenant; \
+                  ALTER TABLE dead_letter DROP COLUMN lane; ALTER TABLE dead_letter DROP COLUMN reason; \
+                  DROP TABLE ledger_block; DROP TABLE ledger_block_tenant; DROP TABLE lane_change; \
+                  DROP INDEX gone_deleted; ALTER TABLE gone DROP COLUMN deleted_before; \
                   DROP TABLE rollup; DROP TABLE waiting_ended; DROP TABLE audit; DROP TABLE message_tag; \
                   PRAGMA user_version = 8";
     database(dir.path()).execute_batch(eighth).unwrap();
@@ -477,6 +564,14 @@ async fn tags_of_layout_8_are_found_after_the_upgrade() {
 
 /// What layout 6 had and what later ones added, in a folder with that layout.
 const SIXTH_LAYOUT: &str = "
+DROP TABLE entry;
+DROP INDEX dead_letter_tenant;
+ALTER TABLE dead_letter DROP COLUMN tenant;
+ALTER TABLE dead_letter DROP COLUMN lane;
+ALTER TABLE dead_letter DROP COLUMN reason;
+DROP TABLE ledger_block;
+DROP TABLE ledger_block_tenant;
+DROP TABLE lane_change;
 DROP INDEX gone_deleted;
 ALTER TABLE gone DROP COLUMN deleted_before;
 DROP TABLE rollup;

@@ -111,6 +111,9 @@ async fn fill(store: &WorkingStore, clock: &ManualClock) {
     let (at, text) = (clock.now(), "{\"action\":\"a test\"}".to_owned());
     let entry = AuditRecord { number: 1, at, tenant: Some(TenantId::new("acme")), text };
     assert!(store.append_audit(vec![entry]).await.unwrap());
+    let key = EntryKey::new(&TenantId::new("acme"), EntryKind::Recipient, "user");
+    let person = EntryWrite { key, json: Some("{}".into()), expected: None };
+    store.write_entries(vec![person]).await.unwrap();
     let part = |tenant: Option<&str>| RollupPart {
         name: RollupName {
             span: RollupSpan::Minute,

@@ -181,7 +181,7 @@ impl StorePair {
                 assert_eq!(self.store.cancel(None, b).await.unwrap(), ours);
             }
             Operation::Replay { which, rate, ttl_s } => {
-                let how = Replay { ttl_s, rate_per_s: rate, retry: None };
+                let how = Replay { ttl_s, rate_per_s: rate, ..Replay::default() };
                 let (a, b) = self.selection(which);
                 let ours = self.model.replay(None, a, how.clone()).await.unwrap();
                 assert_eq!(self.store.replay(None, b, how).await.unwrap(), ours);

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
+use http::header::{AUTHORIZATION, HOST};
 use http::{Method, Request, Response};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt as _, Full};
@@ -146,7 +146,18 @@ impl Client {
         content_type: &str,
         body: RequestBody,
     ) -> ClientResult<Response<Incoming>> {
-        let request = self.request(method, path, content_type, body)?;
+        self.send_with(method, path, &[("content-type", content_type)], body).await
+    }
+
+    /// The same with headers of the caller's choice.
+    pub async fn send_with(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: RequestBody,
+    ) -> ClientResult<Response<Incoming>> {
+        let request = self.request(method, path, headers, body)?;
         let mut slot = self.connection.lock().await;
         // A closed connection is not ready for another request.
         let mut connection = if let Some(mut open) = slot.take()
@@ -162,19 +173,32 @@ impl Client {
         Ok(response)
     }
 
+    /// The answer of a call as it arrives; an error if its status is not 2xx.
+    pub async fn stream(&self, path: &str) -> ClientResult<Incoming> {
+        let response =
+            self.send(Method::GET, path, "application/json", whole(Bytes::new())).await?;
+        if response.status().is_success() {
+            return Ok(response.into_body());
+        }
+        complete(response).await?;
+        Err(ClientError::Unexpected("no export".to_owned()))
+    }
+
     fn request(
         &self,
         method: Method,
         path: &str,
-        content_type: &str,
+        headers: &[(&str, &str)],
         body: RequestBody,
     ) -> ClientResult<Request<RequestBody>> {
         let prefix = self.server.path().trim_end_matches('/');
         let mut request = Request::builder()
             .method(method)
             .uri(format!("{prefix}{path}"))
-            .header(HOST, self.authority())
-            .header(CONTENT_TYPE, content_type);
+            .header(HOST, self.authority());
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
         if let Some(key) = &self.authorization {
             request = request.header(AUTHORIZATION, key);
         }
@@ -255,7 +279,7 @@ where
     Ok(sender)
 }
 
-fn tls_config() -> Result<Arc<rustls::ClientConfig>, rustls::Error> {
+pub(crate) fn tls_config() -> Result<Arc<rustls::ClientConfig>, rustls::Error> {
     let mut roots = rustls::RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());

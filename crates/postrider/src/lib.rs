@@ -7,7 +7,10 @@ pub mod audit;
 pub mod cli;
 pub mod client;
 pub mod config;
+mod dashboard;
 mod documents;
+mod events;
+mod jobs;
 pub mod keys;
 pub mod live;
 mod problems;
@@ -16,5 +19,6 @@ mod rehash;
 mod rollups;
 pub mod serve;
 pub mod telemetry;
+mod traces;
 
 pub use postrider_channels::ip_network;

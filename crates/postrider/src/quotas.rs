@@ -16,8 +16,10 @@ use crate::keys::SigningKind;
 
 /// The shortest time between two measurements.
 const MEASURE_EVERY: Duration = Duration::from_secs(1);
-/// A measurement takes at most this part of the time.
+/// A measurement takes at most this part of the time ...
 const MEASURE_PART: u32 = 50;
+/// ... and this part while a tenant has used half of a quota: what it adds in between is not counted.
+const MEASURE_PART_NEAR: u32 = 5;
 
 /// One quota of a tenant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +40,8 @@ struct MeasuredHoldings {
     tenants: HashMap<TenantId, Holdings>,
     /// Addresses that this server registered and deleted since.
     addresses: HashMap<TenantId, i64>,
+    /// Entries about people that it wrote and deleted since.
+    entries: HashMap<TenantId, i64>,
 }
 
 impl TenantQuotas {
@@ -47,6 +51,8 @@ impl TenantQuotas {
         let mut found = measured.tenants.get(tenant).copied().unwrap_or_default();
         let since = measured.addresses.get(tenant).copied().unwrap_or(0);
         found.addresses = found.addresses.saturating_add_signed(since);
+        let since = measured.entries.get(tenant).copied().unwrap_or(0);
+        found.entries = found.entries.saturating_add_signed(since);
         found
     }
 
@@ -67,11 +73,35 @@ impl TenantQuotas {
         *measured.addresses.entry(tenant.clone()).or_default() += by;
     }
 
+    /// An error if the tenant may not keep so many more entries about people.
+    pub fn check_entries(
+        &self,
+        config: &Config,
+        tenant: &TenantId,
+        more: u64,
+    ) -> Result<(), QuotaExcess> {
+        let max = limits_of(config, tenant).audience_max;
+        let found = self.holdings(tenant).entries;
+        if max == 0 || more == 0 || found.saturating_add(more) <= max {
+            return Ok(());
+        }
+        let remedy = "delete recipients that are not needed, or raise the limit";
+        Err(QuotaExcess { quota: "limits.audience_max", found, allowed: max, remedy })
+    }
+
+    /// Entries about people were written (or deleted) by this server.
+    pub fn note_entries(&self, tenant: &TenantId, by: i64) {
+        if by != 0 {
+            let mut measured = self.0.write().unwrap_or_else(PoisonError::into_inner);
+            *measured.entries.entry(tenant.clone()).or_default() += by;
+        }
+    }
+
     async fn measure(&self, store: &dyn Store) -> StoreResult<()> {
         // What is registered during the measurement may be counted twice until the next one.
         let before = {
             let mut measured = self.0.write().unwrap_or_else(PoisonError::into_inner);
-            std::mem::take(&mut measured.addresses)
+            (std::mem::take(&mut measured.addresses), std::mem::take(&mut measured.entries))
         };
         let found = store.holdings().await;
         let mut measured = self.0.write().unwrap_or_else(PoisonError::into_inner);
@@ -82,8 +112,11 @@ impl TenantQuotas {
                 Ok(())
             }
             Err(error) => {
-                for (tenant, by) in before {
+                for (tenant, by) in before.0 {
                     *measured.addresses.entry(tenant).or_default() += by;
+                }
+                for (tenant, by) in before.1 {
+                    *measured.entries.entry(tenant).or_default() += by;
                 }
                 Err(error)
             }
@@ -106,9 +139,11 @@ pub(crate) fn uses(app: &SharedState, tenant: &TenantId) -> Vec<QuotaUse> {
     let (limits, held) = (limits_of(&app.config(), tenant), app.quotas.holdings(tenant));
     let (templates, template_bytes) = app.templates.set_by(Some(tenant));
     let signing = |kind| app.signing.list(tenant, kind).len() as u64;
+    let subscriptions = app.events.subscriptions.of(Some(tenant)).len() as u64;
     let each = |setting, used, max| QuotaUse { setting, used, max };
     vec![
         each("addresses_max", held.addresses, limits.addresses_max),
+        each("audience_max", held.entries, limits.audience_max),
         each("templates_max", templates as u64, limits.templates_max),
         each("template_bytes_max", template_bytes as u64, limits.template_bytes_max),
         each("dead_letters_max", held.dead_letters, limits.dead_letters_max),
@@ -118,6 +153,7 @@ pub(crate) fn uses(app: &SharedState, tenant: &TenantId) -> Vec<QuotaUse> {
         each("gone_marks_max", held.gone_marks, limits.gone_marks_max),
         each("keys_max", app.keys.count(Some(tenant)), limits.keys_max),
         each("vapid_keys_max", signing(SigningKind::Vapid), limits.vapid_keys_max),
+        each("event_subscriptions_max", subscriptions, limits.event_subscriptions_max),
         each("webhook_secrets_max", signing(SigningKind::Webhook), limits.webhook_secrets_max),
     ]
 }
@@ -126,15 +162,22 @@ pub(crate) fn uses(app: &SharedState, tenant: &TenantId) -> Vec<QuotaUse> {
 pub(crate) async fn watch(app: SharedState) {
     loop {
         let began = Instant::now();
-        match app.quotas.measure(&*app.store).await {
-            Ok(()) => enforce(&app).await,
-            Err(error) => tracing::warn!(%error, "what tenants keep could not be counted"),
-        }
-        tokio::time::sleep((began.elapsed() * MEASURE_PART).max(MEASURE_EVERY)).await;
+        let measured = app.quotas.measure(&*app.store).await;
+        let took = began.elapsed();
+        let part = match measured {
+            Ok(()) if enforce(&app).await >= 0.5 => MEASURE_PART_NEAR,
+            Ok(()) => MEASURE_PART,
+            Err(error) => {
+                tracing::warn!(%error, "what tenants keep could not be counted");
+                MEASURE_PART
+            }
+        };
+        tokio::time::sleep((took * part).max(MEASURE_EVERY)).await;
     }
 }
 
-async fn enforce(app: &SharedState) {
+/// Answers the highest used share of a quota.
+async fn enforce(app: &SharedState) -> f64 {
     let config = app.config();
     let mut over = HashMap::new();
     let mut fullest: HashMap<&'static str, f64> = HashMap::new();
@@ -153,14 +196,17 @@ async fn enforce(app: &SharedState) {
             over.insert(tenant, refused);
         }
     }
+    let highest = fullest.values().copied().fold(0.0, f64::max);
     app.metrics.quotas(fullest.into_iter(), over.len());
     app.intake.quotas().replace(over);
+    highest
 }
 
 /// The quotas of what is in the store.
-fn stored(limits: &QuotaSection, held: &Holdings) -> [(&'static str, u64, u64); 6] {
+fn stored(limits: &QuotaSection, held: &Holdings) -> [(&'static str, u64, u64); 7] {
     [
         ("addresses_max", held.addresses, limits.addresses_max),
+        ("audience_max", held.entries, limits.audience_max),
         ("dead_letters_max", held.dead_letters, limits.dead_letters_max),
         ("dead_letter_bytes_max", held.dead_letter_bytes, limits.dead_letter_bytes_max),
         ("lanes_max", held.lanes, limits.lanes_max),

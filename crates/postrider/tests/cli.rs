@@ -259,3 +259,63 @@ fn a_template_is_set_previewed_sent_and_deleted() {
     assert_eq!(server.run(&["templates", "delete", "shipped"]).status.code(), Some(0));
     assert_eq!(server.run(&["templates", "show", "shipped"]).status.code(), Some(1));
 }
+
+/// In a pseudo terminal that `script` makes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn top_draws_in_a_terminal_and_leaves_it_as_it_was() {
+    let server = postrider_testkit::server::ServerFixture::start().await;
+    let command = format!(
+        "{} top --server {} --key {}",
+        env!("CARGO_BIN_EXE_postrider"),
+        server.running.url(),
+        postrider_testkit::ADMIN_KEY
+    );
+    let run = move || {
+        use std::io::Write as _;
+        let mut child = std::process::Command::new("script")
+            .args([
+                "-qec",
+                &format!("stty cols 100 rows 30; {command}; echo status=$?"),
+                "/dev/null",
+            ])
+            .env("TERM", "xterm")
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut keys = child.stdin.take().unwrap();
+        for key in [b"j".as_slice(), b" ", b"q"] {
+            std::thread::sleep(std::time::Duration::from_millis(700));
+            keys.write_all(key).unwrap();
+            keys.flush().unwrap();
+        }
+        let output = child.wait_with_output().unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let shown = tokio::task::spawn_blocking(run).await.unwrap();
+    for part in [
+        "\u{1b}[?1049h",
+        "Postrider top",
+        "sent per second",
+        "per second",
+        "held",
+        "\u{1b}[?1049l",
+        "status=0",
+    ] {
+        assert!(shown.contains(part), "lacks {part:?}: {shown}");
+    }
+}
+
+#[test]
+fn a_manual_has_a_page_for_each_command() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_postrider"))
+        .arg("man")
+        .arg(folder.path())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let page = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
+    assert!(page("postrider.1").contains("postrider"));
+    assert!(page("postrider-events-create.1").contains("url"));
+}

@@ -36,6 +36,7 @@ pub(super) fn run(args: &[&str]) -> Result<()> {
         &binary,
         &quota_s,
         "POSTRIDER_ATTACK_QUOTA_PER_S=100",
+        "POSTRIDER_ATTACK_QUOTA_LINES=16",
         "POSTRIDER_ATTACK_QUOTA_TIMES=1.5",
     ];
     for (sizes, test) in [(connections, "attack::connections"), (quotas, "attack::quotas")] {

@@ -207,6 +207,11 @@ pub trait HealthChecks: Send + Sync {
 
     /// The HTTPS origins that the account uses, `https://host[:port]`; their clocks can be compared with ours.
     fn origins(&self) -> Vec<String>;
+
+    /// Open connections of the account's own, which no pool counts.
+    fn connections(&self) -> usize {
+        0
+    }
 }
 
 /// A credential of one account.
@@ -236,10 +241,21 @@ pub trait AccountHealth: AccountListing {
 
     /// Reads all credentials again. An account whose credential was replaced is tried again.
     async fn watch(&self, wiring: &Wiring) -> Vec<CredentialView>;
+
+    /// The accounts with open connections of their own, and how many: to mail relays and message centres.
+    fn connections(&self) -> Vec<(ChannelKind, Arc<str>, usize)>;
 }
 
 #[async_trait]
 impl<C: HealthChecks> AccountHealth for Accounts<C> {
+    fn connections(&self) -> Vec<(ChannelKind, Arc<str>, usize)> {
+        let open = |account: &Arc<Account<C>>| {
+            let count = account.settings.connections();
+            (count > 0).then(|| (self.kind, account.name.clone(), count))
+        };
+        self.iter().filter_map(open).collect()
+    }
+
     fn accounts_to_check(&self) -> Vec<AccountToCheck> {
         let account = |account: &Arc<Account<C>>| AccountToCheck {
             name: account.name.clone(),

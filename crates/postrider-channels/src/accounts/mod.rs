@@ -87,6 +87,7 @@ pub struct Account<C> {
     pub settings: C,
     gates: Mutex<AccountGates>,
     calls: AtomicU64,
+    sent: AtomicU64,
     failovers: AtomicU64,
 }
 
@@ -115,6 +116,7 @@ impl<C> Accounts<C> {
                 settings: config.settings,
                 gates: Mutex::new(AccountGates::new(policy, config.rate, share.clone())),
                 calls: AtomicU64::new(0),
+                sent: AtomicU64::new(0),
                 failovers: AtomicU64::new(0),
             })
         };
@@ -311,6 +313,9 @@ impl<C> ChosenAccount<'_, C> {
             attempt.account.as_ref().is_some_and(|named| *named != self.account.name);
         if attempt.resign && report.outcome == Outcome::ResignOnce {
             report.outcome = Outcome::Config;
+        }
+        if report.outcome == Outcome::Accepted {
+            self.account.sent.fetch_add(1, Order::Relaxed);
         }
         let now = self.accounts.clock.now_rounded_up();
         let random = random(now, &self.account.name);

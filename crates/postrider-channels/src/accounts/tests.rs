@@ -52,6 +52,7 @@ fn attempt(tenant: &str) -> Attempt {
         resign: false,
         replays: 0,
         account: None,
+        span: None,
         slot: 0,
     }
 }

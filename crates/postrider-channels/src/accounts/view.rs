@@ -22,6 +22,8 @@ pub struct AccountView {
     /// Attempts through it since the start, and how many of them another account took over.
     pub calls: u64,
     pub failovers: u64,
+    /// Messages that the provider accepted through it since the start.
+    pub sent: u64,
 }
 
 /// A channel's accounts, whatever their settings are.
@@ -46,6 +48,7 @@ impl<C: Send + Sync> AccountListing for Accounts<C> {
             cost: account.cost,
             held: account.gates().ready(now).err().map(|held| (held.by.name(), Some(held.until))),
             calls: account.calls.load(Ordering::Relaxed),
+            sent: account.sent.load(Ordering::Relaxed),
             failovers: account.failovers.load(Ordering::Relaxed),
         };
         self.all.iter().map(view).collect()

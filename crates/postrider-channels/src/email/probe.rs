@@ -80,6 +80,13 @@ impl HealthChecks for EmailSettings {
         };
         endpoint.into_iter().collect()
     }
+
+    fn connections(&self) -> usize {
+        match &self.carrier {
+            Carrier::Smtp(relay) => relay.connections(),
+            Carrier::Ses(_) | Carrier::SendGrid(_) => 0,
+        }
+    }
 }
 
 async fn visit(relay: &Relay, probe: &Probe) -> Vec<Finding> {

@@ -106,7 +106,7 @@ fn add_ours(attempt: &Attempt, headers: &mut HeaderMap) {
         };
         headers.extend(key.map(|key| (IDEMPOTENCY_KEY, key)));
     }
-    let trace = envelope.traceparent.as_deref().map(HeaderValue::from_str);
+    let trace = attempt.traceparent().map(|text| HeaderValue::from_str(&text));
     if let Some(Ok(trace)) = trace {
         headers.insert(TRACEPARENT, trace);
     }

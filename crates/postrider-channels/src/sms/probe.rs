@@ -42,6 +42,11 @@ impl HealthChecks for SmsSettings {
     fn origins(&self) -> Vec<String> {
         health::origin(&self.url).into_iter().collect()
     }
+
+    #[cfg(feature = "smpp")]
+    fn connections(&self) -> usize {
+        self.smsc.as_ref().map_or(0, super::smpp::Smsc::connections)
+    }
 }
 
 impl SmsSettings {

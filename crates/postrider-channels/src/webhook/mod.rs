@@ -139,8 +139,8 @@ fn headers(attempt: &Attempt, call: &WebhookCall, now: Timestamp) -> HeaderMap {
         headers.insert(ID, id.clone());
         headers.insert(IDEMPOTENCY_KEY, id);
     }
-    let trace = attempt.message.envelope.traceparent.as_deref();
-    if let Some(trace) = trace.and_then(|text| HeaderValue::try_from(text).ok()) {
+    let trace = attempt.traceparent();
+    if let Some(trace) = trace.and_then(|text| HeaderValue::try_from(&*text).ok()) {
         headers.insert(TRACEPARENT, trace);
     }
     headers

@@ -287,6 +287,7 @@ fn attempt(now: Timestamp, target: Target) -> Attempt {
         resign: false,
         replays: 0,
         account: None,
+        span: None,
         slot: 0,
     }
 }

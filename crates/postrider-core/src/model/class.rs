@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::model::message::Priority;
+use crate::policy::audience::OnQuiet;
 use crate::policy::backoff::RetryPolicy;
 
 /// RFC 8030 urgency.
@@ -81,6 +82,11 @@ pub struct Class {
     pub when_open: WhenOpen,
     /// Retry refusals (400, 401, 403, 404, 413, 422), too, where the receiver is no provider.
     pub retry_all: bool,
+    /// The category of messages that name none, where their tenant has one of that name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub category: Option<Arc<str>>,
+    /// What becomes of its messages in quiet hours.
+    pub quiet_hours: OnQuiet,
 }
 
 impl Default for Class {
@@ -95,6 +101,8 @@ impl Default for Class {
             on_expiry: OnExpiry::default(),
             when_open: WhenOpen::default(),
             retry_all: false,
+            category: None,
+            quiet_hours: OnQuiet::default(),
         }
     }
 }
@@ -115,10 +123,11 @@ impl Class {
             urgency,
             ..Self::default()
         };
+        let urgent = |class: Self| Self { quiet_hours: OnQuiet::Ignore, ..class };
         vec![
-            class("otp", 300, Priority::High, Urgency::High),
+            urgent(class("otp", 300, Priority::High, Urgency::High)),
             class("transactional", 86_400, Priority::Normal, Urgency::Normal),
-            class("alert", 14_400, Priority::High, Urgency::High),
+            urgent(class("alert", 14_400, Priority::High, Urgency::High)),
             class("marketing", 172_800, Priority::Low, Urgency::Low),
         ]
     }

@@ -18,6 +18,8 @@ pub enum Decision {
     Cancel,
     /// Final: perhaps sent, and not repeated because nobody may get it twice.
     Drop,
+    /// Final: its recipient does not want it.
+    Suppress,
     /// Final: its address was gone before it could be sent.
     AddressGone,
     /// Final: the address is gone, and so is everything else queued for it. Endpoint and keys are
@@ -54,6 +56,7 @@ names! {
         Again = "again",
         FallBack = "fall_back",
         Release = "release",
+        Suppress = "suppress",
     }
 }
 
@@ -72,6 +75,7 @@ impl Decision {
             Self::Again { .. } => DecisionKind::Again,
             Self::FallBack => DecisionKind::FallBack,
             Self::Release => DecisionKind::Release,
+            Self::Suppress => DecisionKind::Suppress,
         }
     }
 
@@ -85,7 +89,7 @@ impl Decision {
             Self::Done => Some(State::Sent),
             Self::Expire => Some(State::Expired),
             Self::Cancel => Some(State::Cancelled),
-            Self::Drop => Some(State::Suppressed),
+            Self::Drop | Self::Suppress => Some(State::Suppressed),
             Self::AddressGone | Self::MarkGone => Some(State::Gone),
             Self::DeadLetter(_) => Some(State::Failed),
             Self::Retry { .. }

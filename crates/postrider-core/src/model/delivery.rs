@@ -130,6 +130,9 @@ pub struct AttemptRecord {
     pub retry_after: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider_id: Option<String>,
+    /// The account that it went through, where the channel has accounts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub account: Option<Box<str>>,
     /// The key of ours that it was signed with: for logs, not kept.
     #[serde(skip)]
     pub key: Option<KeyId>,

@@ -85,6 +85,9 @@ id!(/// A registered address.
 id!(/// An API key, or a key or secret to sign with.
     KeyId, "key");
 
+id!(/// Work in the background.
+    JobId, "job");
+
 /// Makes UUIDv7 values that strictly grow: 48 bits of milliseconds, a 15-bit counter within the
 /// millisecond (12 bits in `rand_a`, 3 at the top of `rand_b`) and 59 bits of the caller's randomness.
 ///

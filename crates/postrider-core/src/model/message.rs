@@ -61,6 +61,9 @@ pub struct Envelope {
     pub tags: Vec<Box<str>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub campaign: Option<Box<str>>,
+    /// What it is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub category: Option<Box<str>>,
     /// Which run of the campaign it belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub campaign_run: Option<Box<str>>,
@@ -72,6 +75,19 @@ pub struct Envelope {
     /// The caller's W3C `traceparent`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<Box<str>>,
+}
+
+impl Envelope {
+    /// By what a store finds the message: its tags, and a mark for its campaign.
+    pub fn marks(&self) -> Vec<Box<str>> {
+        let campaign = self.campaign.as_deref().map(campaign_mark);
+        self.tags.iter().cloned().chain(campaign).collect()
+    }
+}
+
+/// No tag has a control character.
+pub fn campaign_mark(campaign: &str) -> Box<str> {
+    format!("campaign\u{1f}{campaign}").into()
 }
 
 /// A message as stored and as every one of its deliveries refers to it.

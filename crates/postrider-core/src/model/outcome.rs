@@ -54,7 +54,8 @@ pub enum Outcome {
 }
 
 names! {
-    /// An outcome without its details, as records and metrics name it.
+    /// An outcome without its details, as records and metrics name it. `withheld` is that nobody was called, because
+    /// the recipient does not want it, or not now.
     OutcomeKind {
         Accepted = "accepted",
         RetryBackoff = "retry_backoff",
@@ -69,6 +70,7 @@ names! {
         Hold = "hold",
         SwitchAccount = "switch_account",
         Local = "local",
+        Withheld = "withheld",
     }
 }
 

@@ -20,7 +20,7 @@ const PROVEN_FOR: Duration = Duration::from_secs(60);
 const QUEUEING_FACTOR: u32 = 2;
 const QUEUEING_MS: u32 = 50;
 /// So many cohorts in a row have to show it.
-const QUEUEING_COHORTS: u32 = 2;
+const QUEUEING_COHORTS: u32 = 3;
 /// The share of the limit that a cut keeps because of latency, and the least that it leaves.
 const CUT_LATENCY: f64 = 0.7;
 const FLOOR_LATENCY: f64 = 8.0;
@@ -54,7 +54,7 @@ pub struct CallToken {
     target: u64,
     tenant: u64,
     cohort: u32,
-    /// Calls under way when it began, with it.
+    /// Calls under way when it began, with it, but for those that were expected to take long.
     under_way: u32,
     apart: bool,
 }
@@ -74,8 +74,8 @@ pub struct CallLimit {
     latency: LatencySign,
     refusals: RefusalSign,
     stall: OriginStall,
-    /// When it was last cut because the origin queued calls, if that was not undone.
-    queued_at: Option<Timestamp>,
+    /// When it was last cut because the origin queued calls, or refused some of a few, if that was not undone.
+    behind_at: Option<Timestamp>,
 }
 
 /// What one round trip tells.
@@ -102,7 +102,7 @@ impl CallLimit {
             latency: LatencySign::new(),
             refusals: RefusalSign::new(),
             stall: OriginStall::default(),
-            queued_at: None,
+            behind_at: None,
         }
     }
 
@@ -160,21 +160,22 @@ impl CallLimit {
         }
     }
 
-    /// A call starts. A call to a sick or slow address is `apart`: nothing is learned from it.
+    /// A call starts. A call to a sick or slow address is `apart`: nothing is learned from it. With it, so many calls
+    /// are under way that have taken no long time yet, and so many that were not expected to.
     pub fn start(
         &mut self,
         target: u64,
         tenant: u64,
         apart: bool,
-        in_flight: usize,
+        (brisk, under_way): (usize, usize),
         now: Timestamp,
     ) -> CallToken {
-        let half_used = self.is_half_used(in_flight);
+        let half_used = self.is_half_used(brisk);
         let cohort = if apart { 0 } else { self.latency.cohort.start(target, half_used, now) };
         if !apart {
             self.refusals.tenants.note(tenant, now);
         }
-        CallToken { target, tenant, cohort, under_way: in_flight as u32, apart }
+        CallToken { target, tenant, cohort, under_way: under_way as u32, apart }
     }
 
     /// A call ends `latency_ms` after its request was written. `in_flight` includes it.
@@ -227,10 +228,10 @@ impl CallLimit {
         self.stall.stands(self.usual_time(), now)
     }
 
-    /// Whether calls take long because the origin cannot cope, not because of their addresses: it stands still, or was
-    /// found to queue calls lately.
+    /// Whether calls take long because the origin cannot cope, not because of their addresses: it stands still, was
+    /// found to queue calls lately, or to take only a few.
     pub fn is_behind(&self, now: Timestamp) -> bool {
-        let is_behind = self.is_stalled(now) || is_within(self.queued_at, IGNORED_FOR, now);
+        let is_behind = self.is_stalled(now) || is_within(self.behind_at, IGNORED_FOR, now);
         is_behind && self.is_proven(now)
     }
 
@@ -244,6 +245,11 @@ impl CallLimit {
     /// Nearly all calls end within this time as long as the origin moves.
     fn usual_time(&self) -> Duration {
         self.long_after().max(Duration::from_millis(2 * self.p75_ms as u64))
+    }
+
+    /// So small that even a call that takes long may be in the way of the others.
+    fn is_small(&self) -> bool {
+        self.limit <= START
     }
 
     fn is_half_used(&self, in_flight: usize) -> bool {
@@ -294,7 +300,7 @@ impl CallLimit {
             return self.latency.adopt_base(p10_ms);
         }
         self.cut((self.limit * CUT_LATENCY).max(FLOOR_LATENCY), now);
-        self.queued_at = Some(now);
+        self.behind_at = Some(now);
         self.reason = LimitReason::Slowed { from_ms: base, to_ms: p10_ms };
     }
 
@@ -368,6 +374,9 @@ impl CallLimit {
         let to = self.limit * (1.0 - self.refusals.spent.refused_share());
         self.cut(to.round().min(self.limit - 1.0).max(self.limit * CUT_REFUSALS), now);
         self.growth.patience = patience;
+        if self.is_small() {
+            self.behind_at = Some(now);
+        }
         self.reason = LimitReason::Refused { addresses, of };
     }
 
@@ -388,7 +397,7 @@ impl CallLimit {
     fn undo(&mut self, trial: CutTrial, now: Timestamp) {
         self.limit = trial.limit.min(self.ceiling);
         self.growth = Growth::SEARCH;
-        self.queued_at = None;
+        self.behind_at = None;
         self.reason = LimitReason::Restored;
         self.restart_samples(now);
     }

@@ -32,6 +32,8 @@ pub struct CallPlaces {
     /// The same by tenant: those that are not urgent, and those that are.
     brisk_of: HashMap<u64, [usize; 2]>,
     long: usize,
+    /// Those of them that were long from the start.
+    known_long: usize,
     /// Calls that take long, by tenant and by its address: overdue ones and those to slow addresses.
     overdue: HashMap<u64, usize>,
     overdue_all: usize,
@@ -72,6 +74,11 @@ impl CallPlaces {
 
     pub fn brisk(&self) -> usize {
         self.brisk
+    }
+
+    /// All but those that were known to be long when they began.
+    pub fn not_known_long(&self) -> usize {
+        self.in_flight() - self.known_long
     }
 
     pub fn long(&self) -> usize {
@@ -154,6 +161,7 @@ impl CallPlaces {
 
     pub fn begin_long(&mut self, tenant: u64, target: u64) -> CallPlace {
         self.long += 1;
+        self.known_long += 1;
         self.note_overdue(tenant, target);
         CallPlace::Long(tenant, target)
     }
@@ -164,6 +172,7 @@ impl CallPlaces {
             CallPlace::Begun(number) => number,
             CallPlace::Long(tenant, target) => {
                 self.long = self.long.saturating_sub(1);
+                self.known_long = self.known_long.saturating_sub(1);
                 self.no_longer_overdue(tenant, target);
                 return true;
             }

@@ -10,7 +10,9 @@ const SIZE: usize = 64;
 const PER_ADDRESS: usize = 2;
 /// A sample with enough calls ends at this age ...
 const AGE: Duration = Duration::from_secs(1);
+/// ... enough for the fastest tenth, or for how many are refused while the limit doubles ...
 const ENOUGH: usize = 10;
+pub(super) const ENOUGH_ANSWERS: usize = 16;
 /// ... and any sample at this one.
 const AGE_MAX: Duration = Duration::from_secs(60);
 /// The fastest tenth of a full sample.
@@ -19,6 +21,7 @@ const TENTH: usize = SIZE.div_ceil(10);
 /// The addresses of up to 64 calls.
 #[derive(Debug, Clone)]
 struct AddressSample {
+    enough: usize,
     began: Timestamp,
     targets: [u64; SIZE],
     len: usize,
@@ -30,8 +33,9 @@ struct AddressSample {
 }
 
 impl AddressSample {
-    fn new(addresses_before: usize, now: Timestamp) -> Self {
+    fn new(enough: usize, addresses_before: usize, now: Timestamp) -> Self {
         Self {
+            enough,
             began: now,
             targets: [0; SIZE],
             len: 0,
@@ -42,7 +46,7 @@ impl AddressSample {
     }
 
     fn restart(&mut self, now: Timestamp) {
-        let known = self.len >= ENOUGH || self.left_out;
+        let known = self.len >= self.enough || self.left_out;
         let addresses =
             if known { self.addresses } else { self.addresses_before.max(self.addresses) };
         (self.began, self.len, self.addresses, self.left_out) = (now, 0, 0, false);
@@ -50,13 +54,13 @@ impl AddressSample {
     }
 
     fn is_complete(&self, now: Timestamp) -> bool {
-        self.len == SIZE || self.len >= ENOUGH && now.since(self.began) >= AGE
+        self.len == SIZE || self.len >= self.enough && now.since(self.began) >= AGE
     }
 
     /// Nothing will come of it: too old, too few addresses for its rule, or the clock went back.
     fn is_stale(&self, now: Timestamp) -> bool {
         let age = now.since(self.began);
-        let starved = self.left_out && self.len < ENOUGH && age >= AGE;
+        let starved = self.left_out && self.len < self.enough && age >= AGE;
         starved || age >= AGE_MAX || now < self.began
     }
 
@@ -102,7 +106,7 @@ impl Cohort {
     pub(super) fn new() -> Self {
         Self {
             number: 1,
-            sample: AddressSample::new(1, Timestamp::default()),
+            sample: AddressSample::new(ENOUGH, 1, Timestamp::default()),
             complete: false,
             half_used: false,
             well: 0,
@@ -179,7 +183,7 @@ pub(super) struct RefusalSample {
 impl RefusalSample {
     pub(super) fn new() -> Self {
         Self {
-            sample: AddressSample::new(SIZE, Timestamp::default()),
+            sample: AddressSample::new(ENOUGH_ANSWERS, SIZE, Timestamp::default()),
             refused: 0,
             refusing: [0; SIZE],
             refusing_len: 0,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::model::time::Timestamp;
-use crate::policy::cohort::{Cohort, RefusalSample};
+use crate::policy::cohort::{Cohort, ENOUGH_ANSWERS, RefusalSample};
 use crate::policy::refusal_levels::RefusalLevels;
 use crate::policy::refused_tenants::RefusedTenants;
 use crate::policy::refusing_addresses::RefusingAddresses;
@@ -12,10 +12,9 @@ use crate::policy::tenant_pair::TenantPair;
 /// This many refused calls of a sample of 64, from so many addresses, are no noise: more than 5 %.
 const REFUSED_MIN: usize = 4;
 const REFUSING_MIN: usize = 3;
-/// While the limit doubles, this share of so many answers at least: if it was too much already, the next doubling
+/// While the limit doubles, this share of enough answers at least: if it was too much already, the next doubling
 /// shows it more clearly.
 const REFUSED_SURE: f64 = 2.0 / 3.0;
-const ANSWERS_SURE: usize = 16;
 /// So many calls have to go well before the time spent in calls is compared.
 const WELL_JUDGED: u32 = 48;
 const WELL_JUDGED_LATE: u32 = 16;
@@ -163,7 +162,7 @@ impl RefusalSign {
     pub(super) fn is_refused(&self, is_doubling: bool, now: Timestamp) -> bool {
         let addresses_min = REFUSING_MIN.min(self.sample.addresses_in_use());
         let (answers, refused) = (self.sample.answers(), self.sample.refused());
-        let is_sure = answers >= ANSWERS_SURE && refused as f64 >= answers as f64 * REFUSED_SURE;
+        let is_sure = answers >= ENOUGH_ANSWERS && refused as f64 >= answers as f64 * REFUSED_SURE;
         refused >= REFUSED_MIN
             && (is_sure || !is_doubling)
             && self.sample.addresses().1 >= addresses_min

@@ -3,6 +3,7 @@
 pub mod account;
 pub mod address_room;
 pub mod address_turns;
+pub mod audience;
 pub mod backoff;
 pub mod backpressure;
 pub mod breaker;

@@ -17,27 +17,35 @@ const ACTIVE: Duration = Duration::from_secs(60);
 pub(super) struct OriginStall {
     /// When a call last ended well within the usual time, or the first one began.
     since: Timestamp,
-    /// The addresses of calls that began from then on.
-    targets: [u64; CALLS_MIN],
+    /// Calls that began from then on.
+    calls: [AwaitedCall; CALLS_MIN],
     begun: usize,
-    /// The tenant of the first, and whether another one's are among them.
-    first: u64,
-    others: bool,
     tenants: TenantPair,
+}
+
+/// Numbers stand for tenant and address.
+#[derive(Debug, Clone, Copy, Default)]
+struct AwaitedCall {
+    tenant: u64,
+    target: u64,
+    at: Timestamp,
 }
 
 impl OriginStall {
     /// A call of a tenant to an address begins (numbers that stand for them).
     pub(super) fn begin(&mut self, tenant: u64, target: u64, now: Timestamp) {
         if self.begun == 0 {
-            (self.since, self.first, self.others) = (now, tenant, false);
+            self.since = now;
         }
-        self.others |= tenant != self.first;
         self.tenants.note(tenant, now);
-        let same = self.targets[..self.begun].iter().filter(|other| **other == target).count();
+        let call = AwaitedCall { tenant, target, at: now };
+        let same = self.begun().iter().filter(|other| other.target == target).count();
         if same < PER_ADDRESS && self.begun < CALLS_MIN {
-            self.targets[self.begun] = target;
+            self.calls[self.begun] = call;
             self.begun += 1;
+        } else if self.begun == CALLS_MIN && self.begun().iter().all(|c| c.tenant != tenant) {
+            // One that says nothing new makes room.
+            self.calls[CALLS_MIN - 1] = call;
         }
     }
 
@@ -48,18 +56,25 @@ impl OriginStall {
 
     /// A call to an address ended within the usual time, but not well: it says nothing.
     pub(super) fn forget(&mut self, target: u64) {
-        let same = self.targets[..self.begun].iter().position(|other| *other == target);
+        let same = self.begun().iter().position(|other| other.target == target);
         if let Some(nth) = same {
             self.begun -= 1;
-            self.targets.swap(nth, self.begun);
+            self.calls.swap(nth, self.begun);
         }
     }
 
-    /// `usual` is the usual time of a call.
+    /// `usual` is the usual time of a call. A call that began just now says nothing about its tenant yet.
     pub(super) fn stands(&self, usual: Duration, now: Timestamp) -> bool {
+        let first = self.calls[0].tenant;
+        let is_old = |call: &AwaitedCall| now.since(call.at) >= usual;
+        let others = || self.begun().iter().any(|call| call.tenant != first && is_old(call));
         self.begun >= CALLS_MIN
             && now.since(self.since) >= TIME_MIN + usual
-            && (self.others || !self.tenants.are_two(ACTIVE, now))
+            && (!self.tenants.are_two(ACTIVE, now) || others())
+    }
+
+    fn begun(&self) -> &[AwaitedCall] {
+        &self.calls[..self.begun]
     }
 }
 
@@ -106,5 +121,25 @@ mod tests {
     fn one_tenants_calls_say_nothing_about_another_tenant() {
         assert!(!stands(200, 1, 30_000));
         assert!(stands(200, 1, 61_000), "the other one was not there for a minute");
+    }
+
+    #[test]
+    fn calls_that_began_just_now_say_nothing_about_their_tenants() {
+        let mut stall = OriginStall::default();
+        (0..20).for_each(|n| stall.begin(0, n, NOW));
+        let burst = NOW + Duration::from_secs(9);
+        (20..40).for_each(|n| stall.begin(n, n, burst));
+        assert!(!stall.stands(USUAL, burst));
+        assert!(stall.stands(USUAL, burst + USUAL));
+    }
+
+    #[test]
+    fn a_call_of_another_tenant_that_failed_at_once_says_nothing() {
+        let mut stall = OriginStall::default();
+        (0..20).for_each(|n| stall.begin(0, n, NOW));
+        stall.begin(1, 99, NOW);
+        stall.forget(99);
+        stall.begin(0, 21, NOW);
+        assert!(!stall.stands(USUAL, NOW + Duration::from_secs(9)));
     }
 }

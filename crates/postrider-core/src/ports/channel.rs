@@ -15,6 +15,7 @@ use crate::model::id::DeliveryId;
 use crate::model::message::{Message, TenantId};
 use crate::model::outcome::Report;
 use crate::model::time::Timestamp;
+use crate::model::trace::TraceParent;
 use crate::policy::account::AccountOffer;
 
 /// One call to be made to a provider.
@@ -41,8 +42,19 @@ pub struct Attempt {
     /// The account that the call was permitted for, if the channel has accounts. Another one is used only if this
     /// one cannot be.
     pub account: Option<Arc<str>>,
+    /// The span that this attempt is in the caller's trace, if spans are made of it.
+    pub span: Option<u64>,
     /// The dispatcher's own handle; comes back in [`Finished`].
     pub slot: usize,
+}
+
+impl Attempt {
+    /// The `traceparent` that a receiver gets: of this attempt's span, or the caller's own if there is none.
+    pub fn traceparent(&self) -> Option<Cow<'_, str>> {
+        let own = self.message.envelope.traceparent.as_deref()?;
+        let parent = self.span.and_then(|span| Some(TraceParent::parse(own)?.with_span(span)));
+        Some(parent.map_or(Cow::Borrowed(own), |parent| parent.to_string().into()))
+    }
 }
 
 /// The end of one attempt.

@@ -318,7 +318,8 @@ impl Model {
         let number = if hot { 0 } else { self.dice.below(addresses) };
         let (target, tenant) = (Dice(number).next(), number % tenants);
         self.in_flight += 1;
-        let token = self.limit.start(target, tenant, false, self.in_flight, self.now());
+        let under_way = (self.in_flight, self.in_flight);
+        let token = self.limit.start(target, tenant, false, under_way, self.now());
         let mut call =
             Call { target, tenant, began_us: self.now_us, signal: Signal::Nothing, token };
         let (signal, latency_us) = self.origin.answer(&call, self.taken, &mut self.dice);

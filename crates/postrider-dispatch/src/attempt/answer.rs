@@ -110,8 +110,9 @@ impl LaneWork {
         decision: &Decision,
         now: Timestamp,
     ) {
-        let (delivery, hash) = (job.leased.delivery, job.leased.hash);
-        let record = job.log_attempt(finished.report, finished.latency_ms, decision, now);
-        self.context.observer.attempted(&self.lane, delivery, hash, record);
+        job.log_attempt(finished.report, finished.latency_ms, decision, now);
+        if let Some(record) = job.log.last() {
+            self.context.observer.attempted(&self.lane, &job.leased, record);
+        }
     }
 }

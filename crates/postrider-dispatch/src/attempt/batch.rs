@@ -17,7 +17,7 @@ use crate::strike_assessment::StrikeAssessment;
 
 /// Dropped while the server stops, it ends the leases that are left and frees their slots.
 pub(crate) struct AttemptBatch {
-    work: LaneWork,
+    pub(super) work: LaneWork,
     jobs: Mutex<Vec<DeliveryJob>>,
     reopened: Notify,
 }
@@ -29,6 +29,7 @@ impl AttemptBatch {
 
     /// Attempts every job. One that is to go again at once does not wait for the rest.
     pub(super) async fn run(self, channel: Arc<dyn Channel>) {
+        self.ask_audience().await;
         if self.work.class.sends_at_most_once() {
             self.note_start().await;
         }
@@ -50,13 +51,17 @@ impl AttemptBatch {
     /// job that cannot be noted, or that expired while the disk took its time, is not attempted.
     async fn note_start(&self) {
         let context = &self.work.context;
-        let leases = self.jobs().iter().map(|j| (j.leased.delivery, j.leased.token)).collect();
+        let is_open = |job: &&DeliveryJob| job.stage == JobStage::Open;
+        let lease = |job: &DeliveryJob| (job.leased.delivery, job.leased.token);
+        let leases = self.jobs().iter().filter(is_open).map(lease).collect();
         let noted = context.consumer.start(leases).await.unwrap_or_else(|error| {
             context.observer.store_trouble("start", &error);
             Vec::new()
         });
         let now = context.clock.now();
-        for (slot, job) in self.jobs().iter_mut().enumerate() {
+        let mut jobs = self.jobs();
+        let open = jobs.iter_mut().filter(|job| job.stage == JobStage::Open);
+        for (slot, job) in open.enumerate() {
             let decision = match noted.get(slot) {
                 Some(true) => self.work.reason_not_to_send(job, now),
                 _ => Some(Decision::Release),
@@ -72,11 +77,12 @@ impl AttemptBatch {
     fn open_attempts(&self) -> Vec<Attempt> {
         let clock = &self.work.context.clock;
         let (now, offset_ms) = (clock.now(), clock.wall_offset_ms());
+        let makes_spans = self.work.context.observer.makes_spans();
         let mut jobs = self.jobs();
         let open = jobs.iter_mut().enumerate().filter(|(_, job)| job.stage == JobStage::Open);
         open.map(|(slot, job)| {
             job.stage = JobStage::UnderWay;
-            job.attempt(&self.work.class, slot, now, offset_ms)
+            job.attempt(&self.work.class, slot, now, offset_ms, makes_spans)
         })
         .collect()
     }
@@ -170,7 +176,7 @@ impl AttemptBatch {
         self.work.settle(job, decision);
     }
 
-    fn jobs(&self) -> MutexGuard<'_, Vec<DeliveryJob>> {
+    pub(super) fn jobs(&self) -> MutexGuard<'_, Vec<DeliveryJob>> {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use postrider_core::model::decision::Decision;
+use postrider_core::model::trace::{TraceParent, span_of_attempt};
+use postrider_core::policy::audience::WithheldReason;
 use postrider_core::ports::store::LeasedDelivery;
-use postrider_core::{Attempt, AttemptRecord, Channel, Class, Report, Timestamp};
+use postrider_core::{Attempt, AttemptRecord, Channel, Class, OutcomeKind, Report, Timestamp};
 
 use crate::lanes::CallTicket;
 
@@ -75,7 +77,12 @@ impl DeliveryJob {
         slot: usize,
         now: Timestamp,
         offset_ms: i64,
+        makes_spans: bool,
     ) -> Attempt {
+        let envelope = &self.leased.message.envelope;
+        let parent = envelope.traceparent.as_deref().filter(|_| makes_spans);
+        let span = parent.and_then(TraceParent::sampled);
+        let span = span.map(|_| span_of_attempt(self.leased.delivery, self.next_number()));
         let wall = |at: Timestamp| Timestamp(at.0.saturating_add(offset_ms));
         // If it is over by our time, it is sent because our time is wrong: its deadline is one of the system's clock.
         let expires_at = self.leased.expires_at;
@@ -93,6 +100,7 @@ impl DeliveryJob {
             resign: self.resigned,
             replays: self.replays,
             account: self.account.clone(),
+            span,
             slot,
         }
     }
@@ -104,6 +112,32 @@ impl DeliveryJob {
         self.stage = JobStage::Open;
     }
 
+    /// Remembers why nobody was called.
+    pub(super) fn log_withheld(
+        &mut self,
+        reason: WithheldReason,
+        decision: &Decision,
+        now: Timestamp,
+    ) {
+        self.log.push(AttemptRecord {
+            number: self.next_number(),
+            at: now,
+            latency_ms: 0,
+            outcome: OutcomeKind::Withheld,
+            decision: decision.kind(),
+            status: None,
+            code: Some(reason.name().to_owned()),
+            detail: None,
+            retry_after: None,
+            provider_id: None,
+            key: None,
+            account: None,
+            next_at: None,
+            counted: false,
+            strike: None,
+        });
+    }
+
     /// Remembers an attempt and what was decided after it.
     pub(super) fn log_attempt(
         &mut self,
@@ -111,7 +145,7 @@ impl DeliveryJob {
         latency_ms: u32,
         decision: &Decision,
         now: Timestamp,
-    ) -> &AttemptRecord {
+    ) {
         let (next_at, counted) = match decision {
             Decision::Retry { after, counted } => (Some(now + *after), *counted),
             Decision::Park { after } => (Some(now + *after), false),
@@ -129,14 +163,13 @@ impl DeliveryJob {
             detail: report.detail,
             retry_after: report.retry_after,
             provider_id: report.provider_id,
+            account: self.account.as_deref().map(Box::from),
             key: report.key,
             next_at,
             counted,
             strike: report.terms.strike,
         };
         self.log.reserve_exact(1);
-        let nth = self.log.len();
         self.log.push(record);
-        &self.log[nth]
     }
 }

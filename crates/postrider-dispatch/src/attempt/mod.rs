@@ -8,6 +8,7 @@
 
 mod answer;
 mod batch;
+mod consent;
 mod job;
 mod misfits;
 
@@ -25,6 +26,7 @@ use tokio::task::JoinSet;
 
 use crate::context::DispatchContext;
 use crate::lanes::{LanePermit, RetryAllowance};
+use crate::observer::PutOff;
 use answer::UnansweredCause;
 pub(crate) use batch::AttemptBatch;
 pub(crate) use job::DeliveryJob;
@@ -86,16 +88,15 @@ impl LaneWork {
         let now = self.context.clock.now();
         let rests = permit.rests(jobs.iter().map(DeliveryJob::target));
         let mut rests = rests.into_iter();
-        jobs.retain_mut(|job| {
-            let rest = rests.next().flatten();
-            !self.settle_if_decided(job, |_| rest.map(|until| put_off(until, now)))
+        self.put_some_off(&mut jobs, PutOff::AddressRest, |_| {
+            rests.next().flatten().map(|until| put_off(until, now))
         });
         let retries = jobs.iter().filter(|job| job.is_retry()).count();
         let mut budget = self.context.lanes.spend(&self.lane, jobs.len() - retries, retries);
-        jobs.retain_mut(|job| {
-            !self.settle_if_decided(job, |job| self.over_budget(job, &mut budget, now))
+        self.put_some_off(&mut jobs, PutOff::RetryBudget, |job| {
+            self.over_budget(job, &mut budget, now)
         });
-        jobs.retain_mut(|job| !self.settle_if_decided(job, |job| self.over_address_rate(job)));
+        self.put_some_off(&mut jobs, PutOff::AddressRate, |job| self.over_address_rate(job));
 
         let weight = jobs.iter().map(|job| job.weight(&**channel)).sum::<usize>();
         permit.charge(weight.saturating_sub(jobs.len()));
@@ -173,6 +174,21 @@ impl LaneWork {
         }
         budget.more_at = budget.more_at + RETRY_SPREAD.mul_f64(2.0 * self.context.random.next());
         Some(put_off(budget.more_at, now))
+    }
+
+    /// Puts off the deliveries for which the step says so, and tells how many.
+    fn put_some_off(
+        &self,
+        jobs: &mut Vec<DeliveryJob>,
+        why: PutOff,
+        mut step: impl FnMut(&DeliveryJob) -> Option<Decision>,
+    ) {
+        let before = jobs.len();
+        jobs.retain_mut(|job| !self.settle_if_decided(job, |job| step(job)));
+        let count = before - jobs.len();
+        if count > 0 {
+            self.context.observer.put_off(&self.lane, why, count);
+        }
     }
 
     /// True if the step ended the delivery's lease.

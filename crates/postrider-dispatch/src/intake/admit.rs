@@ -2,19 +2,16 @@
 //! a repeat; a repeat gets its first answer, whatever has changed since.
 
 use std::collections::HashSet;
-use std::time::Duration;
 
 use postrider_core::ports::store::{
     Admission, DedupKey, Load, NewMessage, StoreError, StoreResult,
 };
 use postrider_core::{DeliveryId, MessageId, TenantId};
 
-use super::quota::TenantOverQuota;
+use super::audience::{Forecast, WithheldMember};
+use super::quota::{QuotaTurn, TenantOverQuota};
 use super::refusal::{IntakeRefusal, RefusalKind};
 use super::{MessageIntake, Submission};
-
-/// A call of a tenant that is over a quota is answered this late.
-pub const QUOTA_PAUSE: Duration = Duration::from_millis(100);
 
 /// The answer to a message that is on disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,6 +22,8 @@ pub struct IntakeAnswer {
     pub duplicate: bool,
     /// Addresses of its list that its campaign had reached before.
     pub repeated: usize,
+    /// Deliveries that would not be sent as things are. It is asked again just before sending.
+    pub withheld: Vec<WithheldMember>,
 }
 
 /// The store's answer to a message, and how many of its list the campaign had reached before.
@@ -59,6 +58,19 @@ impl MessageIntake {
         tenant: &TenantId,
         batch: Vec<Submission>,
     ) -> Vec<Result<IntakeAnswer, IntakeRefusal>> {
+        match self.quotas.turn(tenant).await {
+            Ok(turn) => self.admit_in_turn(tenant, batch, turn).await,
+            Err(refusal) => batch.iter().map(|_| Err(refusal.clone())).collect(),
+        }
+    }
+
+    /// The same for a caller that waited for its turn before it read the batch.
+    pub async fn admit_in_turn(
+        &self,
+        tenant: &TenantId,
+        batch: Vec<Submission>,
+        turn: Option<QuotaTurn>,
+    ) -> Vec<Result<IntakeAnswer, IntakeRefusal>> {
         let policy = self.policies.now();
         let mut prepared = Vec::with_capacity(batch.len());
         for submission in &batch {
@@ -66,14 +78,12 @@ impl MessageIntake {
         }
         if let Some(over) = self.quotas.check(tenant) {
             prepared = prepared.into_iter().map(|message| within_quota(&over, message)).collect();
-            if prepared
-                .iter()
-                .any(|message| matches!(message, Err(refused) if refused.is_over_quota()))
-            {
-                // Whoever tries again at once has to wait, and others have the processor meanwhile.
-                tokio::time::sleep(QUOTA_PAUSE).await;
+            let is_refused = |message: &Result<_, RefusedMessage>| matches!(message, Err(refused) if refused.is_over_quota());
+            if let Some(turn) = turn.as_ref().filter(|_| prepared.iter().any(is_refused)) {
+                turn.pause().await;
             }
         }
+        drop(turn);
         let weights: Vec<_> = prepared.iter().flatten().map(weight).collect();
         let now = self.clock.now();
         let (verdicts, taken) =
@@ -90,12 +100,13 @@ impl MessageIntake {
             None
         };
         let refused = prepared.into_iter().map(|m| m.map_or_else(Some, &mut admitted)).collect();
+        let forecasts = self.forecasts(tenant, &policy, &messages).await;
         let admissions = match messages.is_empty() {
             true => Vec::new(),
             false => self.accept_new(messages).await,
         };
         taken.used(accepted(&admissions, &sizes));
-        self.answers(refused, admissions).await
+        self.answers(refused, admissions, forecasts).await
     }
 
     /// Accepts messages. Of a list, only those whom its campaign has not reached before: answers how many it had.
@@ -149,11 +160,12 @@ impl MessageIntake {
         &self,
         refused: Vec<Option<RefusedMessage>>,
         admissions: Vec<StoreResult<ListAdmission>>,
+        forecasts: Vec<Forecast>,
     ) -> Vec<Result<IntakeAnswer, IntakeRefusal>> {
         let keys: Vec<_> = refused.iter().flatten().filter_map(|r| r.key.clone()).collect();
         let repeats = if keys.is_empty() { Ok(Vec::new()) } else { self.store.repeats(keys).await };
         let mut repeats = repeats.unwrap_or_default().into_iter();
-        let mut admissions = admissions.into_iter();
+        let (mut admissions, mut forecasts) = (admissions.into_iter(), forecasts.into_iter());
         let answer = |refused: Option<RefusedMessage>| match refused {
             Some(RefusedMessage { refusal, key }) => {
                 match key.and_then(|_| repeats.next().flatten()) {
@@ -161,10 +173,12 @@ impl MessageIntake {
                     None => Err(refusal),
                 }
             }
-            None => match admissions.next() {
-                Some(Ok(admission)) => answer_to(admission),
-                Some(Err(error)) => Err(error.into()),
-                None => Err(IntakeRefusal::new(
+            None => match (admissions.next(), forecasts.next()) {
+                (Some(Ok(admission)), forecast) => {
+                    answer_to(admission).map(|answer| with_forecast(answer, forecast))
+                }
+                (Some(Err(error)), _) => Err(error.into()),
+                (None, _) => Err(IntakeRefusal::new(
                     RefusalKind::Internal,
                     "the store gave no answer; please report this",
                 )),
@@ -194,7 +208,19 @@ fn answer_to(answer: ListAdmission) -> Result<IntakeAnswer, IntakeRefusal> {
         Admission::RepeatedMembers { message, .. } => (message, Vec::new(), true),
         Admission::Conflict { message } => return Err(IntakeRefusal::conflict(message)),
     };
-    Ok(IntakeAnswer { message, deliveries, duplicate, repeated })
+    Ok(IntakeAnswer { message, deliveries, duplicate, repeated, withheld: Vec::new() })
+}
+
+/// A repeat gets its first answer, and of a list without some of its members the places are not known.
+fn with_forecast(mut answer: IntakeAnswer, forecast: Option<Forecast>) -> IntakeAnswer {
+    if !answer.duplicate && answer.repeated == 0 {
+        let member = |(place, reason)| {
+            let delivery = *answer.deliveries.get(place)?;
+            Some(WithheldMember { delivery, reason })
+        };
+        answer.withheld = forecast.into_iter().flatten().filter_map(member).collect();
+    }
+    answer
 }
 
 fn weight(message: &NewMessage) -> Load {

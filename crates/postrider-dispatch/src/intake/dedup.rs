@@ -162,6 +162,8 @@ fn fingerprint(body: &[u8]) -> [u8; 16] {
     let canonical = serde_json::from_slice::<serde_json::Value>(body).ok().map(|mut value| {
         if let Some(object) = value.as_object_mut() {
             object.remove("idempotency_key");
+            // A repeat is another call, which may be part of another trace.
+            object.remove("traceparent");
         }
         value.to_string()
     });

@@ -22,7 +22,11 @@ impl MessageIntake {
         if older.is_empty() {
             return Ok(newest);
         }
-        Ok(self.store.known_hash(tenant, &self.hashes(locator)).await?.unwrap_or(newest))
+        let hashes = self.hashes(locator);
+        if let Some(known) = self.store.known_hash(tenant, &hashes).await? {
+            return Ok(known);
+        }
+        Ok(self.policies.audience().suppressed_hash(tenant, &hashes).await?.unwrap_or(newest))
     }
 
     /// With every key, the newest first.
@@ -46,7 +50,14 @@ impl MessageIntake {
             let Some(channel) = self.channel(target.channel()) else { continue };
             let newest = self.hashes(&channel.locator(target)).first().copied();
             let Some(newest) = newest.filter(|newest| *newest != address.hash) else { continue };
-            changed += u64::from(self.store.rehash_address(tenant, address.id, newest).await?);
+            // What is known of it is there before its new hash is.
+            let book = self.policies.audience();
+            book.copy_facts(tenant, address.hash, newest).await?;
+            let done = self.store.rehash_address(tenant, address.id, newest).await?;
+            if done {
+                book.forget_facts(tenant, address.hash).await?;
+            }
+            changed += u64::from(done);
         }
         Ok((changed, page.next))
     }

@@ -3,6 +3,7 @@
 
 mod addresses;
 mod admit;
+mod audience;
 mod dedup;
 mod hashes;
 mod quota;
@@ -19,6 +20,7 @@ use aws_lc_rs::hmac;
 use bytes::Bytes;
 use postrider_core::model::content::{Content, ContentSchema};
 use postrider_core::model::message::Envelope;
+use postrider_core::model::trace::TraceParent;
 use postrider_core::ports::store::{NewAddress, NewDelivery, NewMessage, Store, StoreResult};
 use postrider_core::{
     Address, AddressStatus, ChannelIntake, ChannelKind, CheckedAddress, Class, Clock, FieldError,
@@ -29,10 +31,11 @@ use serde::Deserialize;
 use crate::policies::{Policies, Policy};
 use crate::template::{CurrentTemplates, RenderPool};
 use addresses::targets;
+pub use admit::IntakeAnswer;
 use admit::RefusedMessage;
-pub use admit::{IntakeAnswer, QUOTA_PAUSE};
+pub use audience::WithheldMember;
 use dedup::DedupSubject;
-pub use quota::{IntakeQuotas, QuotaExcess, TenantOverQuota};
+pub use quota::{IntakeQuotas, QuotaExcess, QuotaTurn, TenantOverQuota};
 pub use refusal::{IntakeRefusal, RefusalKind};
 use request::{Audience, SubmittedMessage, is_short_text, shorten};
 use room::IntakeRoom;
@@ -116,6 +119,11 @@ impl MessageIntake {
                 return Err(IntakeRefusal::field("recipient", "something else", allowed));
             }
         };
+        let recipient: Option<Arc<str>> = recipient;
+        let recipient = match recipient {
+            Some(id) => Some(self.policies.audience().canonical(tenant, &id).await?),
+            None => None,
+        };
         let address = self.address(tenant, &value.to_string()).map_err(IntakeRefusal::invalid)?;
         let hash = self.hash(tenant, &address.locator).await?;
         Ok(NewAddress { tenant: tenant.clone(), recipient, target: address.target, hash })
@@ -153,6 +161,7 @@ impl MessageIntake {
         let class = class(policy, request.class.as_deref())?;
         let text = self.content_text(tenant, &request).await?;
         let content = self.parse_content(&text)?;
+        let category = self.category(tenant, &class, request.category.as_deref())?;
         let deliveries = self.deliveries(tenant, &request.to, &class).await?;
         let ttl_s = self.ttl(&request, &class, &deliveries)?;
         self.check_content(tenant, &content, &deliveries)?;
@@ -185,13 +194,13 @@ impl MessageIntake {
                 tags: request.tags,
                 campaign: request.campaign,
                 campaign_run: request.campaign_run,
+                category,
                 compliance: request.compliance,
                 retry: request.retry,
-                traceparent: submission
-                    .traceparent
-                    .as_deref()
-                    .filter(|t| is_traceparent(t))
-                    .map(Into::into),
+                traceparent: request.traceparent.or_else(|| {
+                    let of_call = submission.traceparent.as_deref();
+                    of_call.filter(|text| TraceParent::parse(text).is_some()).map(Into::into)
+                }),
             },
         })
     }
@@ -224,11 +233,15 @@ impl MessageIntake {
             return Err(IntakeRefusal::field("to.recipients", found, allowed()));
         }
         let mut deliveries = Vec::new();
-        let mut seen = HashSet::new();
+        let (mut seen, mut canonical) = (HashSet::new(), HashSet::new());
         for name in names.iter().filter(|name| seen.insert(&***name)) {
+            let name = self.policies.audience().canonical(tenant, name).await?;
+            if !canonical.insert(name.clone()) {
+                continue;
+            }
             let mut cursor = None;
             loop {
-                let page = self.store.addresses(tenant, Some(name), cursor, 1_000).await?;
+                let page = self.store.addresses(tenant, Some(&name), cursor, 1_000).await?;
                 deliveries.extend(page.items.into_iter().filter_map(|a| self.registered(a, class)));
                 if deliveries.len() > ADDRESSES_MAX {
                     let found = "too many addresses";
@@ -462,12 +475,4 @@ fn own_key<'a>(
 
 fn below(prefix: &str, errors: Vec<FieldError>) -> Vec<FieldError> {
     errors.into_iter().map(|error| error.below(prefix)).collect()
-}
-
-/// W3C trace context: `00-<32 hex>-<16 hex>-<2 hex>`. Anything else is not passed on.
-fn is_traceparent(text: &str) -> bool {
-    let hex =
-        |part: &str, len: usize| part.len() == len && part.bytes().all(|b| b.is_ascii_hexdigit());
-    let parts: Vec<_> = text.split('-').collect();
-    matches!(parts.as_slice(), [v, trace, span, flags] if hex(v, 2) && hex(trace, 32) && hex(span, 16) && hex(flags, 2))
 }

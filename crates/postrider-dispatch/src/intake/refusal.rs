@@ -50,7 +50,7 @@ impl RefusalKind {
     }
 
     /// Whether the message itself is at fault.
-    pub(super) fn is_invalid(self) -> bool {
+    pub fn is_invalid(self) -> bool {
         matches!(self, Self::InvalidMessage | Self::Template)
     }
 }
@@ -71,7 +71,7 @@ pub struct IntakeRefusal {
 }
 
 impl IntakeRefusal {
-    pub(super) fn new(kind: RefusalKind, detail: impl Into<String>) -> Self {
+    pub fn new(kind: RefusalKind, detail: impl Into<String>) -> Self {
         Self { kind, detail: detail.into(), errors: Vec::new(), retry_after_s: None }
     }
 
@@ -124,6 +124,13 @@ impl IntakeRefusal {
             "nothing of this message was accepted; there is probably room in about {retry_after_s} s"
         );
         Self { retry_after_s: Some(retry_after_s), ..Self::new(kind, detail) }
+    }
+
+    /// The tenant is over a quota, and enough of its calls are being refused already.
+    pub(super) fn no_turn() -> Self {
+        let detail = "this tenant is over a quota, and others of its calls are being refused at this moment; \
+                      nothing was accepted; `postrider tenants show` says which quota it is";
+        Self { retry_after_s: Some(1), ..Self::new(RefusalKind::TenantFull, detail) }
     }
 
     /// The tenant keeps as much as it may: waiting does not help, deleting does.

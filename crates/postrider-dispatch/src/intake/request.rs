@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 
 use postrider_core::model::message::Priority;
+use postrider_core::model::trace::TraceParent;
 use postrider_core::policy::backoff::RetryPolicy;
 use postrider_core::{FieldError, Timestamp, model::json_fields};
 use serde::Deserialize;
@@ -39,6 +40,8 @@ struct MessageFields<R> {
     dedupe: Option<R>,
     retry: Option<R>,
     compliance: Option<R>,
+    traceparent: Option<R>,
+    category: Option<R>,
 }
 
 #[derive(Deserialize)]
@@ -107,6 +110,9 @@ pub(super) struct SubmittedMessage<'a> {
     pub(super) dedupe: Option<Dedupe>,
     pub(super) retry: Option<RetryPolicy>,
     pub(super) compliance: Vec<Box<str>>,
+    /// Wins over the header of the call.
+    pub(super) traceparent: Option<Box<str>>,
+    pub(super) category: Option<Box<str>>,
 }
 
 impl<'a> SubmittedMessage<'a> {
@@ -129,6 +135,8 @@ impl<'a> SubmittedMessage<'a> {
             dedupe: read.typed("dedupe", fields.dedupe, "\"content\" or \"none\""),
             retry: read.retry(fields.retry),
             compliance: read.labels("compliance", fields.compliance),
+            traceparent: read.traceparent(fields.traceparent),
+            category: read.text("category", fields.category),
             to: to.unwrap_or(Audience::Recipients(Vec::new())),
         };
         if read.errors.is_empty() { Ok(request) } else { Err(IntakeRefusal::invalid(read.errors)) }
@@ -172,6 +180,16 @@ impl FieldReader {
         let text: Box<str> = self.typed(field, raw, &allowed)?;
         if !is_short_text(&text) {
             self.wrong(field, format!("{} bytes: {:?}", text.len(), shorten(&text)), allowed);
+            return None;
+        }
+        Some(text)
+    }
+
+    fn traceparent(&mut self, raw: Option<&RawValue>) -> Option<Box<str>> {
+        const ALLOWED: &str = "a traceparent of W3C, e.g. \"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01\"";
+        let text: Box<str> = self.typed("traceparent", raw, ALLOWED)?;
+        if TraceParent::parse(&text).is_none() {
+            self.wrong("traceparent", format!("{:?}", shorten(&text)), ALLOWED);
             return None;
         }
         Some(text)

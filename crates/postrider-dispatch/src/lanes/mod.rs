@@ -47,7 +47,7 @@ use permit::CallPermit;
 pub(crate) use permit::{CallTicket, LanePermit};
 use provider::{FreedPlaces, LaneProvider};
 use rate_limits::RateLimits;
-pub use report::{AddressRest, GateVerdict, LaneReport};
+pub use report::{AddressRest, GateVerdict, LaneReport, ProviderFigures};
 pub(crate) use retry_budgets::RetryAllowance;
 use retry_budgets::RetryBudgets;
 pub(crate) use wakeups::Wakeup;
@@ -307,21 +307,21 @@ impl Lanes {
         (self.clock.now().since(*at) < SHORTAGE_SHOWN).then(|| what.clone())
     }
 
-    /// Leases nothing more from the lane until it is resumed. The first order stands.
+    /// Leases nothing more from the lane until it is resumed, or its order ends by itself. The first order stands.
     pub fn pause(&self, key: Arc<LaneKey>, order: OperatorOrder) -> PausedLane {
-        self.operator.pause_lane(PausedLane { key, order })
+        self.operator.pause_lane(PausedLane { key, order }, self.clock.now())
     }
 
     /// False if it was not paused.
     pub fn resume(&self, key: &LaneKey) -> bool {
-        let was_paused = self.operator.resume_lane(key);
+        let was_paused = self.operator.resume_lane(key, self.clock.now());
         self.wakeups.post(Wakeup::Lane(Arc::new(key.clone())));
         was_paused
     }
 
     /// By lane.
     pub fn paused_lanes(&self) -> Vec<PausedLane> {
-        self.operator.lanes()
+        self.operator.lanes(self.clock.now())
     }
 
     /// Leases nothing more of the tenant until it is resumed. The first order stands.

@@ -1,25 +1,44 @@
-//! Orders of operators about lanes, tenants and providers. An order holds until it is taken back. Makes
-//! nothing durable: the caller does. Without an order, asking costs nothing.
+//! Orders of operators about lanes, tenants and providers. An order holds until it is taken back, or until
+//! its time is over. Makes nothing durable: the caller does. Without an order, asking costs nothing.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use postrider_core::policy::breaker::BreakerOverride;
-use postrider_core::{Gate, LaneKey, TenantId, Timestamp};
+use postrider_core::{Gate, LaneKey, LaneState, TenantId, Timestamp};
 
 use super::ProviderKey;
 
-/// Who gave an order, and when.
+/// Who gave an order, when, why, and until when it holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OperatorOrder {
     pub by: Arc<str>,
     pub at: Timestamp,
+    pub reason: Option<Arc<str>>,
+    /// Absent if it holds until it is taken back.
+    pub until: Option<Timestamp>,
+}
+
+impl OperatorOrder {
+    /// An order without a reason, until it is taken back.
+    pub fn new(by: impl Into<Arc<str>>, at: Timestamp) -> Self {
+        Self { by: by.into(), at, reason: None, until: None }
+    }
+
+    /// Whether it ended by itself.
+    pub fn is_over(&self, now: Timestamp) -> bool {
+        self.until.is_some_and(|until| until <= now)
+    }
 }
 
 impl std::fmt::Display for OperatorOrder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "by {} at {}", self.by, self.at)
+        write!(f, "by {} at {}", self.by, self.at)?;
+        if let Some(until) = self.until {
+            write!(f, " until {until}")?;
+        }
+        self.reason.as_ref().map_or(Ok(()), |reason| write!(f, ": {reason}"))
     }
 }
 
@@ -46,34 +65,45 @@ struct PauseOrders {
 
 impl OperatorOrders {
     /// The pause that holds the lane, if there is one.
-    pub(super) fn pause_gate(&self, lane: &LaneKey) -> Option<Gate> {
+    pub(super) fn pause_state(&self, lane: &LaneKey, now: Timestamp) -> Option<LaneState> {
         if self.paused.load(Ordering::Acquire) == 0 {
             return None;
         }
         let pauses = self.pauses();
-        if pauses.tenants.contains_key(&lane.tenant) {
-            return Some(Gate::TenantPaused);
-        }
-        pauses.lanes.contains_key(lane).then_some(Gate::Paused)
+        let held = |on, order: &OperatorOrder| match order.until {
+            Some(until) if until <= now => None,
+            Some(until) => Some(LaneState::Waiting { on, until }),
+            None => Some(LaneState::Blocked { on }),
+        };
+        let tenant = pauses.tenants.get(&lane.tenant);
+        let tenant = tenant.and_then(|order| held(Gate::TenantPaused, order));
+        let own = || pauses.lanes.get(lane).and_then(|lane| held(Gate::Paused, &lane.order));
+        tenant.or_else(own)
     }
 
     /// Who paused the lane's tenant, and who the lane.
     pub(super) fn pauses_of(
         &self,
         lane: &LaneKey,
+        now: Timestamp,
     ) -> (Option<OperatorOrder>, Option<OperatorOrder>) {
         let pauses = self.pauses();
         let tenant = pauses.tenants.get(&lane.tenant).cloned();
-        (tenant, pauses.lanes.get(lane).map(|paused| paused.order.clone()))
+        let own = pauses.lanes.get(lane).map(|paused| paused.order.clone());
+        (tenant.filter(|order| !order.is_over(now)), own.filter(|order| !order.is_over(now)))
     }
 
-    /// The first order stands.
-    pub(super) fn pause_lane(&self, lane: PausedLane) -> PausedLane {
-        self.changed(|pauses| pauses.lanes.entry(lane.key.clone()).or_insert(lane).clone())
+    /// The first order stands, as long as it holds.
+    pub(super) fn pause_lane(&self, lane: PausedLane, now: Timestamp) -> PausedLane {
+        self.changed(|pauses| {
+            pauses.lanes.retain(|_, paused| !paused.order.is_over(now));
+            pauses.lanes.entry(lane.key.clone()).or_insert(lane).clone()
+        })
     }
 
-    pub(super) fn resume_lane(&self, lane: &LaneKey) -> bool {
-        self.changed(|pauses| pauses.lanes.remove(lane).is_some())
+    pub(super) fn resume_lane(&self, lane: &LaneKey, now: Timestamp) -> bool {
+        let removed = self.changed(|pauses| pauses.lanes.remove(lane));
+        removed.is_some_and(|paused| !paused.order.is_over(now))
     }
 
     pub(super) fn pause_tenant(&self, tenant: TenantId, order: OperatorOrder) -> OperatorOrder {
@@ -85,8 +115,9 @@ impl OperatorOrders {
     }
 
     /// By lane.
-    pub(super) fn lanes(&self) -> Vec<PausedLane> {
+    pub(super) fn lanes(&self, now: Timestamp) -> Vec<PausedLane> {
         let mut all: Vec<_> = self.pauses().lanes.values().cloned().collect();
+        all.retain(|paused| !paused.order.is_over(now));
         all.sort_by(|a, b| a.key.cmp(&b.key));
         all
     }

@@ -276,7 +276,7 @@ impl ProviderGates {
             true => self.places.begin_long(tenant_number, target),
             false => self.places.begin(tenant_number, target, priority, is_apart, now),
         };
-        let in_flight = self.places.brisk();
+        let in_flight = (self.places.brisk(), self.places.not_known_long());
         if !slow && !is_failing {
             self.limit.expect_end(target, tenant_number, now);
         }

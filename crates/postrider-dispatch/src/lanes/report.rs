@@ -31,6 +31,20 @@ pub struct LaneReport {
     pub provider_limit: usize,
 }
 
+/// One provider or account at one moment, for metrics.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProviderFigures {
+    pub channel: ChannelKind,
+    pub provider: Arc<str>,
+    /// Calls under way.
+    pub in_flight: usize,
+    /// Calls that may be under way, as far as was learned.
+    pub limit: usize,
+    pub breaker: BreakerState,
+    /// Tenants whose own breaker there is not closed.
+    pub tenants_held: usize,
+}
+
 /// Why calls to one address are put off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AddressRest {
@@ -193,6 +207,26 @@ impl Lanes {
         }
         let is_full = of > 0 && gates.places.free_long(of) == 0;
         (known.is_slow && is_full).then(|| AddressRest::Slow { used: gates.places.long(), of })
+    }
+
+    /// Every provider and account that is remembered. Looks at all of them: not for the path of a delivery.
+    pub fn provider_figures(&self) -> Vec<ProviderFigures> {
+        let now = self.clock.now();
+        let known: Vec<_> = self.providers().values().cloned().collect();
+        let figures = |provider: Arc<LaneProvider>| {
+            let gates = provider.gates();
+            let troubles = gates.tenants.values().filter_map(|own| own.trouble.as_deref());
+            let (channel, name) = provider.key();
+            ProviderFigures {
+                channel: *channel,
+                provider: name.clone(),
+                in_flight: gates.places.in_flight(),
+                limit: gates.limit.limit(now),
+                breaker: gates.breaker.state(),
+                tenants_held: troubles.filter(|own| own.breaker.is_probing()).count(),
+            }
+        };
+        known.into_iter().map(figures).collect()
     }
 
     /// What providers seem to take per second of one tenant, where they ever complained: the slowest.

@@ -21,7 +21,7 @@ fn lane(tenant: &str) -> Arc<LaneKey> {
 }
 
 fn order() -> OperatorOrder {
-    OperatorOrder { by: "first".into(), at: StillClock.now() }
+    OperatorOrder::new("first", StillClock.now())
 }
 
 struct StillClock;
@@ -215,7 +215,7 @@ fn a_paused_lane_gets_nothing_and_its_neighbour_everything() {
 fn a_paused_tenant_gets_nothing_in_any_lane_and_the_first_order_stands() {
     let lanes = lanes(4);
     lanes.pause_tenant(TenantId::new("a"), order());
-    let second = OperatorOrder { by: "second".into(), at: StillClock.now() };
+    let second = OperatorOrder::new("second", StillClock.now());
     assert_eq!(lanes.pause_tenant(TenantId::new("a"), second), order());
     let paused = LaneState::Blocked { on: Gate::TenantPaused };
     assert_eq!(admit(&lanes, &lane("a"), Priority::High, 1).err().map(|r| r.state), Some(paused));

@@ -258,6 +258,38 @@ fn a_template_cannot_hang_or_bloat_the_gate() {
     }
 }
 
+/// A text that touches four items per step of a pair: few steps, no filter, no long text.
+fn pairs_compared(pairs: usize, times: usize) -> (Template, Value) {
+    let list: Vec<_> = (0..pairs).map(|n| json!([n, 1])).collect();
+    let text = "{% for i in l %}{% if a == b %}{% endif %}{% endfor %}";
+    let template = compile(&english(json!({ "title": text })));
+    (template, json!({"a": list, "b": list, "l": vec![0; times]}))
+}
+
+#[test]
+fn items_are_counted_also_where_steps_and_bytes_are_few() {
+    let (template, variables) = pairs_compared(300, 10);
+    render(&template, variables, "{}").unwrap();
+    let (template, variables) = pairs_compared(300, 500);
+    let errors = render(&template, variables, "{}").unwrap_err();
+    assert!(errors[0].found.contains("too much work"), "{errors:?}");
+}
+
+#[test]
+fn a_rendering_ends_at_its_deadline() {
+    let (template, variables) = pairs_compared(300, 10);
+    let Value::Object(variables) = variables else { unreachable!() };
+    let at = |deadline| TemplateCall {
+        locale: None,
+        variables: &variables,
+        content: "{}",
+        deadline: Some(deadline),
+    };
+    let now = std::time::Instant::now();
+    assert!(template.render(&at(now + std::time::Duration::from_secs(600))).is_ok());
+    assert_eq!(template.render(&at(now)), Err(TemplateFailure::Late));
+}
+
 #[test]
 fn many_texts_share_one_bound() {
     let list: Vec<u32> = (0..1_500).collect();

@@ -12,11 +12,11 @@ use postrider_channels::webpush::WebpushIntake;
 use postrider_core::model::content::{Content, PartCheck};
 use postrider_core::model::decision::DecisionKind;
 use postrider_core::model::outcome::{AnswerTerms, OutcomeKind};
-use postrider_core::ports::store::{Consumer, Ledger, Store, StoreError};
+use postrider_core::ports::store::{Consumer, LeasedDelivery, Ledger, Store, StoreError};
 use postrider_core::{
     AddressHash, Attempt, AttemptRecord, Channel, ChannelIntake, ChannelKind, ChannelTraits,
     CheckedAddress, Class, Clock, DeadReason, Delivery, DeliveryId, FieldError, Finished, LaneKey,
-    Outcome, Report, State, StrikeKind, Target, TenantId, Timestamp,
+    Message, Outcome, Report, State, StrikeKind, Target, TenantId, Timestamp,
 };
 use postrider_dispatch::lanes::OperatorOrder;
 use postrider_dispatch::{
@@ -45,7 +45,7 @@ impl Observer for EventObserver {
         *latest = late.max(*latest);
     }
 
-    fn attempted(&self, _: &LaneKey, _: DeliveryId, _: AddressHash, attempt: &AttemptRecord) {
+    fn attempted(&self, _: &LaneKey, _: &LeasedDelivery, attempt: &AttemptRecord) {
         let _ = self.0.send(ObservedEvent::Attempted(attempt.outcome, attempt.decision));
     }
 
@@ -53,6 +53,7 @@ impl Observer for EventObserver {
         &self,
         _: &LaneKey,
         _: DeliveryId,
+        _: &Message,
         state: State,
         reason: Option<DeadReason>,
         _: Duration,
@@ -146,7 +147,7 @@ pub(crate) async fn settle_down() {
 
 /// What somebody says to a lane.
 pub(crate) fn order() -> OperatorOrder {
-    OperatorOrder { by: "an operator".into(), at: Timestamp::default() }
+    OperatorOrder::new("an operator", Timestamp::default())
 }
 
 pub(crate) struct DispatchFixture {
@@ -282,6 +283,7 @@ impl DispatchFixture {
             lanes: self.lanes.clone(),
             clock: self.clock.clone(),
             observer: Arc::new(EventObserver(self.ear.clone(), self.latest.clone())),
+            log: None,
             seed: 7,
         }));
     }

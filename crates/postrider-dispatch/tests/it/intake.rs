@@ -38,6 +38,7 @@ async fn a_repeat_gets_the_first_answer_whatever_the_order_of_its_fields() {
         deliveries: deliveries.clone(),
         duplicate: true,
         repeated: 0,
+        withheld: Vec::new(),
     };
     assert_eq!(answers[1], Ok(expected));
     assert_eq!(answers[2].as_ref().unwrap_err().kind, RefusalKind::IdempotencyConflict);

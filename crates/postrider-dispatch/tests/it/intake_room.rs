@@ -108,7 +108,7 @@ async fn a_repeat_is_answered_although_there_is_no_room() {
     };
     assert_eq!(
         send("one").await.unwrap(),
-        IntakeAnswer { message, deliveries, duplicate: true, repeated: 0 }
+        IntakeAnswer { message, deliveries, duplicate: true, repeated: 0, withheld: Vec::new() }
     );
 }
 
@@ -129,7 +129,7 @@ async fn a_repeat_is_answered_although_its_address_is_gone() {
     fixture.store.delete_address(&fixture.tenant, address.id, true).await.unwrap();
     assert_eq!(
         send("one").await.unwrap(),
-        IntakeAnswer { message, deliveries, duplicate: true, repeated: 0 }
+        IntakeAnswer { message, deliveries, duplicate: true, repeated: 0, withheld: Vec::new() }
     );
     assert_eq!(send("two").await.unwrap_err().kind, RefusalKind::InvalidMessage);
     let other = Submission { body: r#"{"to":{"recipient":"u"}}"#.into(), ..webhook(Some("one")) };

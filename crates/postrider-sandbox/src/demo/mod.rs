@@ -8,7 +8,7 @@ mod steps;
 
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
 use services::DemoServices;
 use steps::DemoRun;
@@ -63,7 +63,10 @@ async fn play(services: &DemoServices, args: &DemoArgs, started: Instant) -> Res
     let mut run = DemoRun::new(services, started + PATIENCE);
     tokio::select! {
         done = run.all_steps(args) => done?,
-        stopped = stop_signal() => return stopped.map(|()| false),
+        stopped = stop_signal() => {
+            stopped?;
+            bail!("stopped before the end, so no promise was checked");
+        }
     }
     let held = promises::check_all(&run).await?;
     println!("\nTold in {:.1} s.", started.elapsed().as_secs_f64());

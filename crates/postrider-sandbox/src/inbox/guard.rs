@@ -21,6 +21,12 @@ pub(super) fn refusal(state: &SandboxState, scheme: &str, parts: &Parts) -> Opti
     is_foreign.then(|| FakeAnswer::text(403, "pages of other sites may not call the inbox\n"))
 }
 
+/// Whether a page of a foreign name asks. Programs may use any name that leads here; browsers say that they ask.
+pub(crate) fn is_foreign_page(state: &SandboxState, scheme: &str, parts: &Parts) -> bool {
+    let is_page = ["origin", "sec-fetch-site"].iter().any(|name| parts.headers.contains_key(*name));
+    is_page && refusal(state, scheme, parts).is_some()
+}
+
 /// The host of `host:port`; an IPv6 address in brackets.
 fn host_of(authority: &str) -> &str {
     match authority.rfind(':') {

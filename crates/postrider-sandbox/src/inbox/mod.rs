@@ -2,7 +2,7 @@
 //! In memory only and bounded: so many messages per kind, so many bytes in all; the oldest are forgotten.
 
 pub(crate) mod api;
-mod guard;
+pub(crate) mod guard;
 pub(crate) mod message;
 pub(crate) mod next_answers;
 pub(crate) mod page;

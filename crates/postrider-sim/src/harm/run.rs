@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use anyhow::Result;
 use postrider_core::policy::ttl::DISPATCH_WINDOW;
-use postrider_core::ports::store::{Admission, Intake as _, NewDelivery, NewMessage, Store as _};
+use postrider_core::ports::store::{
+    Admission, Intake as _, LeasedDelivery, NewDelivery, NewMessage, Store as _,
+};
 use postrider_core::{
-    AddressHash, AttemptRecord, Class, Clock, DeadReason, DeliveryId, LaneKey, OutcomeKind, State,
-    Target, TenantId,
+    AddressHash, AttemptRecord, Class, Clock, DeadReason, DeliveryId, LaneKey, Message,
+    OutcomeKind, State, Target, TenantId,
 };
 use postrider_dispatch::lanes::LaneEvent;
 use postrider_dispatch::{
@@ -93,6 +95,7 @@ async fn drive(plan: &Arc<HarmPlan>, kind: HarmRunKind, clock: &Arc<SimClock>) -
         lanes,
         clock: clock.clone() as Arc<dyn Clock>,
         observer: watch.clone(),
+        log: None,
         seed: plan.seed_of_rules(),
     });
     let looking = invariants.clone().map(|invariants| tokio::spawn(invariants.run()));
@@ -237,13 +240,8 @@ impl FateWatch {
 }
 
 impl Observer for FateWatch {
-    fn attempted(
-        &self,
-        _: &LaneKey,
-        delivery: DeliveryId,
-        _: AddressHash,
-        attempt: &AttemptRecord,
-    ) {
+    fn attempted(&self, _: &LaneKey, leased: &LeasedDelivery, attempt: &AttemptRecord) {
+        let delivery = leased.delivery;
         self.note(delivery, |fate| fate.counted += u32::from(attempt.counted));
         if attempt.counted && attempt.outcome != OutcomeKind::Accepted {
             let (now, mut state) = (self.clock.elapsed(), self.state());
@@ -256,6 +254,7 @@ impl Observer for FateWatch {
         &self,
         _: &LaneKey,
         delivery: DeliveryId,
+        _: &Message,
         state: State,
         _: Option<DeadReason>,
         _: Duration,

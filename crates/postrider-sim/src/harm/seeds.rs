@@ -8,11 +8,12 @@ use std::thread;
 use super::HarmReport;
 
 /// Runs so many seeds from the first on, each with `run`, and returns those that broke a bound. Each report
-/// goes to `show`.
+/// goes to `show`. No further one begins once `enough` of them broke one.
 pub fn harm_seeds(
     from: u64,
     seeds: u64,
     threads: Option<NonZeroUsize>,
+    enough: Option<usize>,
     run: impl Fn(u64) -> HarmReport + Sync,
     show: impl Fn(&HarmReport) + Sync,
 ) -> Vec<u64> {
@@ -22,7 +23,8 @@ pub fn harm_seeds(
     let work = || {
         loop {
             let seed = next.fetch_add(1, Ordering::Relaxed);
-            if seed >= from + seeds {
+            let found = failed.lock().unwrap_or_else(PoisonError::into_inner).len();
+            if seed >= from + seeds || enough.is_some_and(|enough| found >= enough) {
                 return;
             }
             let report = run(seed);

@@ -26,6 +26,8 @@ pub struct HarmSeeds {
     pub seeds: u64,
     /// Worlds in which all share little.
     pub dense: bool,
+    /// So many that break a bound are enough.
+    pub enough: Option<usize>,
 }
 
 /// The bounds that each seed breaks.
@@ -128,10 +130,11 @@ fn effect_of(
 }
 
 fn run(tree: &MutantTree, worlds: HarmSeeds) -> Result<BrokenSeeds> {
-    let HarmSeeds { from, seeds, dense } = worlds;
+    let HarmSeeds { from, seeds, dense, enough } = worlds;
     let output = Command::new(tree.build_simulator()?)
         .args(["harm", "--from", &from.to_string(), "--seeds", &seeds.to_string()])
         .args(dense.then_some("--dense"))
+        .args(enough.map(|enough| format!("--enough={enough}")))
         .output()?;
     let text = String::from_utf8_lossy(&output.stdout);
     let ended = text.lines().last().is_some_and(|line| line.contains(" broke a bound: "));

@@ -102,8 +102,8 @@ pub(super) const HARM_MUTANTS: &[RuleChange] = &[
         rule: "sick and slow addresses in one queue with the others",
         patches: &[patch(
             "crates/postrider-dispatch/src/attempt/mod.rs",
-            "let rest = rests.next().flatten();",
-            "let rest = rests.next().flatten().filter(|_| now.0 < 0);",
+            "rests.next().flatten().map(|until| put_off(until, now))",
+            "rests.next().flatten().filter(|_| now.0 < 0).map(|until| put_off(until, now))",
         )],
     },
     RuleChange {

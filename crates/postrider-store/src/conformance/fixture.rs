@@ -316,6 +316,7 @@ pub fn success(number: u32, at: Timestamp) -> AttemptRecord {
         detail: None,
         retry_after: None,
         provider_id: None,
+        account: None,
         key: None,
         next_at: None,
         counted: true,

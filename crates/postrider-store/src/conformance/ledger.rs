@@ -121,6 +121,105 @@ pub async fn deliveries_are_found_by_the_tags_of_their_message(fixture: &StoreFi
     }
 }
 
+/// A message to the lane of that number, in a class, of a campaign.
+fn sorted_message(tenant: &str, number: u32, class: &str, campaign: Option<&str>) -> NewMessage {
+    let mut new = message(tenant, number);
+    new.class = class.into();
+    let lane = LaneKey { class: class.into(), ..(*new.deliveries[0].lane).clone() };
+    new.deliveries[0].lane = Arc::new(lane);
+    new.envelope.campaign = campaign.map(Into::into);
+    new
+}
+
+pub async fn deliveries_and_dead_letters_are_found_by_lane_account_error_and_campaign(
+    fixture: &StoreFixture<'_>,
+) {
+    let mut ids = Vec::new();
+    for (tenant, number, class, campaign) in [
+        ("acme", 1, "a", Some("spring")),
+        ("acme", 2, "b", None),
+        ("other", 1, "a", Some("spring")),
+        ("acme", 1, "b", Some("autumn")),
+    ] {
+        let id = fixture.accept(sorted_message(tenant, number, class, campaign)).await.1[0];
+        let leased = fixture.lease_one().await;
+        let attempt = AttemptRecord {
+            account: Some(format!("account-{number}").into()),
+            code: Some(format!("code-{class}")),
+            ..success(1, fixture.now())
+        };
+        let decision = Decision::DeadLetter(DeadReason::Permanent);
+        fixture.settle_with(&leased, decision, vec![attempt]).await;
+        ids.push(id);
+        fixture.clock.advance(secs(1));
+    }
+    let none = DeliveryFilter::default;
+    let check = async |fixture: &StoreFixture<'_>| {
+        for is_dead in [false, true] {
+            for limit in [1, 100] {
+                let list = |filter: DeliveryFilter| {
+                    fixture.all(DeliveryFilter { limit, ..filter }, is_dead)
+                };
+                let of_first = || Some("https://host-1.example".into());
+                let provider = of_first();
+                assert_eq!(
+                    list(DeliveryFilter { provider, ..none() }).await,
+                    [ids[3], ids[2], ids[0]]
+                );
+                let class = Some("b".into());
+                assert_eq!(list(DeliveryFilter { class, ..none() }).await, [ids[3], ids[1]]);
+                let account = Some("account-2".into());
+                assert_eq!(list(DeliveryFilter { account, ..none() }).await, [ids[1]]);
+                let error = Some("code-a".into());
+                assert_eq!(list(DeliveryFilter { error, ..none() }).await, [ids[2], ids[0]]);
+                let campaign = || Some("spring".into());
+                let of_campaign = DeliveryFilter { campaign: campaign(), ..none() };
+                assert_eq!(list(of_campaign).await, [ids[2], ids[0]]);
+                let ours = || DeliveryFilter { tenant: Some(acme()), ..none() };
+                assert_eq!(list(ours()).await, [ids[3], ids[1], ids[0]]);
+                let of_campaign = DeliveryFilter { campaign: campaign(), ..ours() };
+                assert_eq!(list(of_campaign).await, [ids[0]]);
+                let (provider, class) = (of_first(), Some("b".into()));
+                let both = DeliveryFilter { provider, class, ..ours() };
+                assert_eq!(list(both).await, [ids[3]]);
+                let changed_before = Some(fixture.delivery(ids[2]).await.changed_at);
+                let older = DeliveryFilter { changed_before, ..none() };
+                assert_eq!(list(older).await, [ids[1], ids[0]]);
+                let none_such = DeliveryFilter { provider: Some("x".into()), ..ours() };
+                assert!(list(none_such).await.is_empty());
+            }
+        }
+    };
+    check(fixture).await;
+    if let Some(reopened) = fixture.reopened().await {
+        check(&reopened).await;
+    }
+}
+
+pub async fn a_delivery_that_fell_back_is_found_by_its_new_lane(fixture: &StoreFixture<'_>) {
+    let mut new = message("acme", 1);
+    let other = delivery_to("acme", 2);
+    new.deliveries[0].alternatives = vec![Alternative {
+        lane: other.lane.clone(),
+        target: other.target.clone(),
+        hash: other.hash,
+        address: None,
+        address_since: None,
+    }];
+    let id = fixture.accept(new).await.1[0];
+    fixture.settle_next(Decision::FallBack).await;
+    let by = |number: u32| DeliveryFilter {
+        tenant: Some(acme()),
+        provider: Some(format!("https://host-{number}.example").into()),
+        ..DeliveryFilter::default()
+    };
+    assert_eq!(fixture.all(by(2), false).await, [id]);
+    assert!(fixture.all(by(1), false).await.is_empty());
+    if let Some(reopened) = fixture.reopened().await {
+        assert_eq!(reopened.all(by(2), false).await, [id]);
+    }
+}
+
 pub async fn a_tag_chooses_dead_letters_and_held_work(fixture: &StoreFixture<'_>) {
     let tagged = |tag: &str| {
         let mut new = message("acme", 1);

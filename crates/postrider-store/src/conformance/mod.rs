@@ -10,6 +10,7 @@ mod consumers;
 mod crashes;
 mod dedup;
 mod documents;
+mod entries;
 mod expiry;
 mod fixture;
 mod held;
@@ -35,6 +36,7 @@ pub use consumers::*;
 pub use crashes::*;
 pub use dedup::*;
 pub use documents::*;
+pub use entries::*;
 pub use expiry::*;
 pub use fixture::{StoreFixture, batch, delivery_to, lane, message, success, url, webhook};
 pub use held::*;
@@ -112,6 +114,8 @@ macro_rules! promises {
             many_keys_are_distinguished
             a_duplicate_of_forgotten_work_still_names_its_message
             a_dead_letter_can_be_found_and_replayed
+            a_second_replay_with_the_same_time_leaves_alone_what_the_first_put_back
+            single_deliveries_are_cancelled
             a_replay_is_paced
             a_replay_sets_its_own_ttl_and_policy
             discarded_dead_letters_leave_the_list_and_lose_their_body
@@ -132,6 +136,8 @@ macro_rules! promises {
             pages_cover_everything_once
             filters_find_the_right_deliveries
             deliveries_are_found_by_the_tags_of_their_message
+            deliveries_and_dead_letters_are_found_by_lane_account_error_and_campaign
+            a_delivery_that_fell_back_is_found_by_its_new_lane
             a_tag_chooses_dead_letters_and_held_work
             a_tag_of_forgotten_work_finds_nothing
             bodies_are_erased_when_nothing_needs_them
@@ -212,6 +218,11 @@ macro_rules! promises {
             old_rollups_are_deleted
             rollups_are_listed_in_pages
             rollups_survive_a_restart
+            an_entry_is_read_by_its_key_and_changed_under_its_version
+            entries_are_listed_in_pages
+            entries_survive_a_restart
+            entries_count_as_holdings_of_their_tenant
+            a_lease_names_the_recipient
         }
     };
     (@each $factory:expr; $($name:ident)*) => {

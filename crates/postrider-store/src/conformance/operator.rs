@@ -40,6 +40,54 @@ pub async fn a_dead_letter_can_be_found_and_replayed(fixture: &StoreFixture<'_>)
     assert_eq!(replayed.unwrap(), 0, "what was sent is not replayed");
 }
 
+pub async fn a_second_replay_with_the_same_time_leaves_alone_what_the_first_put_back(
+    fixture: &StoreFixture<'_>,
+) {
+    let (first, second) = (bury_plain(fixture).await, bury_plain(fixture).await);
+    fixture.clock.advance(secs(1));
+    let how = Replay { dead_before: Some(fixture.now()), ..Replay::default() };
+    let replay = async |ids: Vec<DeliveryId>, how: &Replay| {
+        fixture.store.replay(Some(&acme()), Selection::Ids(ids), how.clone()).await.unwrap()
+    };
+    assert_eq!(replay(vec![first], &how).await, 1);
+    fixture.settle_next(Decision::DeadLetter(DeadReason::Permanent)).await;
+    assert_eq!(fixture.dead().await, [second, first]);
+    assert_eq!(replay(vec![first, second], &how).await, 1, "the first one was replayed already");
+    assert_eq!(fixture.dead().await, [first]);
+    assert_eq!(replay(vec![first], &Replay::default()).await, 1);
+}
+
+pub async fn single_deliveries_are_cancelled(fixture: &StoreFixture<'_>) {
+    let (message, ids) = fixture.accept(batch("acme", &[1, 2, 3])).await;
+    let others = fixture.accept(message_of_other()).await.1;
+    let alone = fixture.accept_one().await;
+    let cancel = async |ids: Vec<DeliveryId>| {
+        fixture.store.cancel_deliveries(Some(&acme()), ids).await.unwrap()
+    };
+    let done = cancel(vec![ids[0], others[0], alone]).await;
+    assert_eq!((done.cancelled, done.in_flight, done.already_final), (2, 0, 0));
+    assert_eq!(fixture.state(ids[0]).await, State::Cancelled);
+    assert_eq!(fixture.state(ids[1]).await, State::Queued);
+    assert_eq!(fixture.state(others[0]).await, State::Queued);
+    assert!(fixture.content(message).await.is_some(), "the others need the body");
+    let leased = fixture.lease_all().await;
+    assert_eq!(leased.len(), 3);
+    let done = cancel(vec![ids[0], ids[1]]).await;
+    assert_eq!((done.cancelled, done.in_flight, done.already_final), (0, 1, 1));
+    for leased in leased {
+        fixture.settle(&leased, retry(1)).await;
+    }
+    assert_eq!(fixture.state(ids[1]).await, State::Cancelled);
+    let done = cancel(vec![ids[2]]).await;
+    assert_eq!(done.cancelled, 1);
+    assert_eq!(fixture.content(message).await, None);
+    assert_eq!(fixture.counts().await.states[&State::Cancelled], 4);
+}
+
+fn message_of_other() -> NewMessage {
+    message("other", 1)
+}
+
 pub async fn a_replay_is_paced(fixture: &StoreFixture<'_>) {
     let mut ids = Vec::new();
     for _ in 0..10 {

@@ -122,6 +122,7 @@ pub async fn what_a_tenant_keeps_is_counted(fixture: &StoreFixture<'_>) {
         lanes: 1,
         strikes: 1,
         gone_marks: 1,
+        entries: 0,
     };
     assert_eq!(holdings(fixture, "acme").await, kept);
     assert_eq!(holdings(fixture, "other").await, Holdings { addresses: 1, ..Holdings::default() });

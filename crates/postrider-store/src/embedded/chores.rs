@@ -18,7 +18,7 @@ struct Chore {
     report: fn(&Writer, StoreError, Timestamp),
 }
 
-const CHORES: [Chore; 7] = [
+const CHORES: [Chore; 8] = [
     // Who asked for it is told of a failure.
     Chore { step: |writer| Ok(writer.prune_some()), report: |_, _, _| {} },
     Chore {
@@ -51,6 +51,12 @@ const CHORES: [Chore; 7] = [
         step: Writer::delete_some_ended,
         report: |_, error, _| {
             tracing::warn!(%error, "ended deliveries could not be taken out of the list; will try again");
+        },
+    },
+    Chore {
+        step: Writer::write_order_block,
+        report: |_, error, _| {
+            tracing::warn!(%error, "the order of the ledger could not be written; will try again");
         },
     },
     Chore {
@@ -108,9 +114,7 @@ impl Writer {
                 continue;
             }
             let chore = &CHORES[turn];
-            self.in_chore = true;
             let done = (chore.step)(self);
-            self.in_chore = false;
             match done {
                 Ok(some) => more |= some,
                 Err(error) => {
@@ -130,7 +134,6 @@ impl Writer {
         if !self.dedup.has_work(now) {
             return Ok(false);
         }
-        self.set_sync()?;
         self.dedup.work(&self.conn, now)
     }
 }

@@ -7,9 +7,10 @@ use super::sql::prelude::*;
 
 /// The pause between two looks at the number of free pages.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// So many free pages are kept, or this part of the file if that is more.
-const KEPT_MIN: i64 = 4_096;
-const KEPT_PART: i64 = 8;
+/// So many free pages are kept, or this part of the file if that is more: where two days are kept,
+/// deletions of an hour free one page of 48.
+const KEPT_MIN: i64 = 1_024;
+const KEPT_PART: i64 = 32;
 /// Pages that are given back at once: commits wait for no more than these.
 const SLICE: i64 = 256;
 /// The same on a full disk, where the journal has little room.

@@ -14,7 +14,7 @@ use super::index::lanes::DueKey;
 use super::operator::CHUNK;
 use super::sql::prelude::*;
 use super::sql::rows::progress;
-use super::sql::tags::has_tag;
+use super::sql::tags::has_marks;
 use crate::progress::{HELD_MS, StoredProgress, paced};
 
 const COLUMNS: &str = "SELECT seq, lane, state, reason, due, attempts, tries, last_delay_ms, changed, \
@@ -136,7 +136,7 @@ impl Writer {
         let (rows, next) = self.waiting_rows(lane, after, i64::MAX)?;
         let (now, mut released) = (self.shared.now(), 0);
         for row in rows.iter().filter(|row| matches(row, filter)) {
-            if !filter.tag.as_ref().map_or(Ok(true), |tag| has_tag(&self.conn, row.message, tag))? {
+            if !has_marks(&self.conn, row.message, &filter.marks())? {
                 continue;
             }
             let at_least = paced(now, start + released, rate_per_s);

@@ -10,7 +10,7 @@ use postrider_core::{Delivery, LaneId, LaneKey};
 use super::sql::prelude::*;
 use crate::embedded::EmbeddedStore;
 use crate::embedded::ledger_page::{LedgerRows, page};
-use crate::embedded::operator::CHUNK;
+use crate::embedded::operator::{CHUNK, PendingDelivery};
 use crate::embedded::requests::WriterRequest;
 use crate::embedded::shared::{REPAIR, StoreShared};
 use crate::embedded::sql::holdings;
@@ -129,6 +129,26 @@ impl Ledger for EmbeddedStore {
         Ok(Some(sum))
     }
 
+    async fn cancel_deliveries(
+        &self,
+        tenant: Option<&TenantId>,
+        ids: Vec<DeliveryId>,
+    ) -> StoreResult<CancelResult> {
+        self.shared.index().end_leases(self.shared.now().0);
+        let tenant = tenant.cloned();
+        let find = move |conn: &Connection, _: &_| pending_of(conn, tenant.as_ref(), &ids);
+        let (found, ended) = self.shared.read(find).await?;
+        let mut sum = CancelResult { already_final: ended, ..CancelResult::default() };
+        for chunk in found.chunks(CHUNK) {
+            let chunk = chunk.to_vec();
+            let part = self.run_task(move |writer| writer.cancel_each(&chunk)).await?;
+            sum.cancelled += part.cancelled;
+            sum.in_flight += part.in_flight;
+            sum.already_final += part.already_final;
+        }
+        Ok(sum)
+    }
+
     async fn counts(&self, tenant: Option<&TenantId>) -> StoreResult<Counts> {
         let mut index = self.shared.index();
         index.end_leases(self.shared.now().0);
@@ -191,6 +211,7 @@ impl Ledger for EmbeddedStore {
             progress.deleted += some;
             progress.has_more = more;
         }
+        errors.extend(self.repeat(Writer::prune_order).await?);
         errors.extend(self.repeat(Writer::collect_lanes).await?);
         self.report_pruning(&errors);
         Ok(progress)
@@ -273,6 +294,34 @@ fn message_view(
         Ok(())
     })?;
     Ok(Some(view))
+}
+
+/// Pending deliveries of a tenant: message, sequence, and the length of the body that they share with others. And how
+/// many of the ids are of deliveries that have ended.
+fn pending_of(
+    conn: &Connection,
+    tenant: Option<&TenantId>,
+    ids: &[DeliveryId],
+) -> StoreResult<(Vec<PendingDelivery>, u64)> {
+    let select = "SELECT d.message, d.due IS NULL AS ended, m.deliveries, \
+                  coalesce(length(CAST(m.content AS BLOB)), 0) AS shared FROM delivery d \
+                  JOIN message m ON m.seq = d.message WHERE d.seq = ?1 AND (?2 IS NULL OR m.tenant = ?2)";
+    let (mut found, mut ended) = (Vec::new(), 0);
+    for id in ids {
+        let seq = order_key(id.0);
+        let values = params![seq as i64, tenant.map(TenantId::as_str)];
+        let row = first_row(conn, select, values, |row| {
+            let shared: i64 = get(row, "shared")?;
+            let shared = (get::<u32>(row, "deliveries")? > 1).then_some(shared as usize);
+            Ok((unsigned(row, "message")?, get::<bool>(row, "ended")?, shared))
+        })?;
+        match row {
+            Some((_, true, _)) => ended += 1,
+            Some((message, false, shared)) => found.push((message, seq, shared)),
+            None => {}
+        }
+    }
+    Ok((found, ended))
 }
 
 /// The row of a message, if the tenant may see it.

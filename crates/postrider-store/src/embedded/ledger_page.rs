@@ -1,17 +1,21 @@
 //! Pages of the ledger: which rows a filter leads to, by which index, a bounded number at a time.
 
+use std::ops::ControlFlow;
+
 use postrider_core::Delivery;
 use postrider_core::model::id::order_key_at;
 use postrider_core::ports::store::{DeliveryFilter, Page};
 
 use super::sql::prelude::*;
 use crate::embedded::ledger::delivery_view;
+use crate::embedded::ledger_candidates::{SearchEnd, is_by_lane, visit_dead, visit_newest};
 use crate::embedded::shared::StoreShared;
-use crate::embedded::sql::rows::{self, SHOWN_COLUMNS};
+use crate::embedded::sql::rows::{self, DELIVERY, ONE_DELIVERY, SHOWN_COLUMNS};
+use crate::embedded::sql::tags::has_marks;
 use crate::view::{self, SHOWN};
 
 /// Rows that one call reads: a rare match costs several short reads, never one long one.
-const READ_MAX: usize = 20_000;
+const READ_MAX: usize = 8_000;
 
 /// Which rows a page is made of, and in which order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,72 +25,54 @@ pub(crate) enum LedgerRows {
     DeadLettersOldestFirst,
 }
 
-impl LedgerRows {
-    /// Takes the first sequence, the one behind the last, the number of rows, and the values of `found_by`.
-    fn query(self, found_by: FoundBy) -> String {
-        let order = if self == Self::DeadLettersOldestFirst { "" } else { " DESC" };
-        let dead = match (self, found_by) {
-            (Self::All, FoundBy::TenantAndTag) => return by_tag(),
-            (Self::All, _) => "",
-            (_, FoundBy::Recipient) => {
-                " AND EXISTS (SELECT 1 FROM dead_letter x WHERE x.seq = d.seq)"
-            }
-            (_, FoundBy::Order | FoundBy::Tag | FoundBy::TenantAndTag) => {
-                let columns = found_by.columns();
-                return format!(
-                    "{columns} FROM delivery d JOIN message m ON m.seq = d.message \
-                     JOIN dead_letter x ON x.seq = d.seq \
-                     WHERE x.seq >= ?1 AND x.seq < ?2 ORDER BY x.seq{order} LIMIT ?3"
-                );
-            }
-        };
-        let recipient = if found_by == FoundBy::Recipient { " AND d.recipient = ?4" } else { "" };
-        let columns = found_by.columns();
-        format!(
-            "{columns} FROM delivery d JOIN message m ON m.seq = d.message \
-             WHERE d.seq >= ?1 AND d.seq < ?2{recipient}{dead} ORDER BY d.seq{order} LIMIT ?3"
-        )
-    }
-
-    /// What leads to the rows. Dead letters are few, so that their tags are looked up instead.
-    fn found_by(self, filter: &DeliveryFilter) -> FoundBy {
-        match (&filter.tag, &filter.recipient) {
-            (Some(_), _) if self == Self::All && filter.tenant.is_some() => FoundBy::TenantAndTag,
-            (Some(_), _) => FoundBy::Tag,
-            (None, Some(_)) => FoundBy::Recipient,
-            (None, None) => FoundBy::Order,
-        }
-    }
-}
-
-/// Which index leads to rows.
+/// What leads to rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FoundBy {
     /// All in their order.
     Order,
     /// Takes the recipient.
     Recipient,
-    /// All in their order, each with the answer whether it has the tag. Takes the tag.
-    Tag,
-    /// Takes the tag, the tenant's number, and the first message that can have a delivery in the range.
-    TenantAndTag,
+    /// Takes the mark, the tenant's number, and the first message that can have a delivery in the range.
+    TenantAndMark,
+    /// The order of the ledger by tenant and lane.
+    Lanes,
+    /// The list of dead letters.
+    DeadLetters,
 }
 
-impl FoundBy {
-    fn columns(self) -> String {
+impl LedgerRows {
+    fn found_by(self, filter: &DeliveryFilter) -> FoundBy {
+        let has_mark = filter.tag.is_some() || filter.campaign.is_some();
         match self {
-            Self::Order | Self::Recipient => SHOWN_COLUMNS.to_owned(),
-            Self::Tag | Self::TenantAndTag => format!(
-                "{SHOWN_COLUMNS}, EXISTS (SELECT 1 FROM message_tag t \
-                 WHERE t.message = d.message AND t.tag = ?4) AS tagged"
-            ),
+            Self::All if has_mark && filter.tenant.is_some() => FoundBy::TenantAndMark,
+            _ if filter.recipient.is_some() => FoundBy::Recipient,
+            Self::All if filter.message.is_none() && is_by_lane(filter) => FoundBy::Lanes,
+            Self::All => FoundBy::Order,
+            _ => FoundBy::DeadLetters,
         }
+    }
+
+    /// Takes the first sequence, the one behind the last, the number of rows, and the values of `found_by`.
+    fn query(self, found_by: FoundBy) -> String {
+        let order = if self == Self::DeadLettersOldestFirst { "" } else { " DESC" };
+        let dead = match self {
+            Self::All => "",
+            _ => " AND EXISTS (SELECT 1 FROM dead_letter x WHERE x.seq = d.seq)",
+        };
+        let recipient = match found_by {
+            FoundBy::TenantAndMark => return by_mark(),
+            FoundBy::Recipient => " AND d.recipient = ?4",
+            _ => "",
+        };
+        format!(
+            "{DELIVERY} WHERE d.seq >= ?1 AND d.seq < ?2{recipient}{dead} ORDER BY d.seq{order} LIMIT ?3"
+        )
     }
 }
 
-fn by_tag() -> String {
+fn by_mark() -> String {
     format!(
-        "{SHOWN_COLUMNS}, 1 AS tagged FROM message_tag t CROSS JOIN message m ON m.seq = t.message \
+        "{SHOWN_COLUMNS} FROM message_tag t CROSS JOIN message m ON m.seq = t.message \
          CROSS JOIN delivery d ON d.seq > m.seq AND d.seq <= m.seq + m.deliveries \
          WHERE t.tag = ?4 AND t.tenant = ?5 AND t.message >= ?6 AND t.message < ?2 \
          AND d.seq >= ?1 AND d.seq < ?2 ORDER BY t.message DESC, d.seq DESC LIMIT ?3"
@@ -108,45 +94,116 @@ pub(crate) fn read_page(
     shared: &StoreShared,
     filter: &DeliveryFilter,
     which: LedgerRows,
-    (from, before): (u64, u64),
+    range: (u64, u64),
 ) -> StoreResult<Page<Delivery, DeliveryId>> {
-    let limit = if filter.limit == 0 { SHOWN } else { filter.limit };
+    let mut reader = PageReader::new(conn, shared, filter);
     let found_by = which.found_by(filter);
-    let mut select = conn.prepare_cached(&which.query(found_by)).map_err(sql)?;
-    let (first, behind, most) = (from as i64, before as i64, READ_MAX as i64);
-    let mut rows = match found_by {
-        FoundBy::Order => select.query(params![first, behind, most]),
-        FoundBy::Recipient => {
-            select.query(params![first, behind, most, filter.recipient.as_deref()])
+    let end = match found_by {
+        FoundBy::Lanes => visit_newest(conn, shared, filter, range, |seq| reader.look_up(seq))?,
+        FoundBy::DeadLetters => {
+            let oldest_first = which == LedgerRows::DeadLettersOldestFirst;
+            visit_dead(conn, shared, filter, range, oldest_first, |seq| reader.look_up(seq))?
         }
-        FoundBy::Tag => select.query(params![first, behind, most, filter.tag.as_deref()]),
-        FoundBy::TenantAndTag => {
-            let tenant =
-                filter.tenant.as_ref().and_then(|name| shared.index().tenants.number(name));
-            let message = first_message(conn, from)?;
-            select.query(params![first, behind, most, filter.tag.as_deref(), tenant, message])
+        _ => reader.read_rows(which, found_by, range)?,
+    };
+    match end {
+        SearchEnd::Unusable => {
+            let mut reader = PageReader::new(conn, shared, filter);
+            let end = reader.read_rows(which, FoundBy::Order, range)?;
+            Ok(reader.page(end, which))
+        }
+        end => Ok(reader.page(end, which)),
+    }
+}
+
+/// Makes a page of the rows that it is given.
+struct PageReader<'a> {
+    conn: &'a Connection,
+    shared: &'a StoreShared,
+    filter: &'a DeliveryFilter,
+    marks: Vec<Box<str>>,
+    limit: usize,
+    items: Vec<Delivery>,
+    read: usize,
+    last: Option<DeliveryId>,
+}
+
+impl<'a> PageReader<'a> {
+    fn new(conn: &'a Connection, shared: &'a StoreShared, filter: &'a DeliveryFilter) -> Self {
+        let limit = if filter.limit == 0 { SHOWN } else { filter.limit };
+        let (marks, items) = (filter.marks(), Vec::new());
+        Self { conn, shared, filter, marks, limit, items, read: 0, last: None }
+    }
+
+    /// Looks at the next delivery. One that was deleted meanwhile is passed over.
+    fn look_up(&mut self, seq: u64) -> StoreResult<ControlFlow<()>> {
+        let mut select = self.conn.prepare_cached(ONE_DELIVERY).map_err(sql)?;
+        let mut rows = select.query([seq as i64]).map_err(sql)?;
+        match rows.next().map_err(sql)? {
+            Some(row) => self.look_at(row),
+            None => Ok(ControlFlow::Continue(())),
         }
     }
-    .map_err(sql)?;
-    let mut page = Page { items: Vec::new(), next: None };
-    let (mut looked_at, mut last) = (0, None);
-    while let Some(row) = rows.next().map_err(sql)? {
-        if page.items.len() == limit {
-            page.next = last;
-            return Ok(page);
+
+    fn look_at(&mut self, row: &Row<'_>) -> StoreResult<ControlFlow<()>> {
+        if self.items.len() == self.limit || self.read == READ_MAX {
+            return Ok(ControlFlow::Break(()));
         }
-        looked_at += 1;
-        last = Some(DeliveryId(row_id(row)?));
-        if !may_match(row, shared, filter)? {
-            continue;
+        self.read += 1;
+        self.last = Some(DeliveryId(row_id(row)?));
+        if !may_match(row, self.shared, self.filter)? {
+            return Ok(ControlFlow::Continue(()));
         }
-        let delivery = delivery_view(row, shared)?;
-        if view::matches(filter, &delivery) {
-            page.items.push(delivery);
+        let delivery = delivery_view(row, self.shared)?;
+        if view::matches(self.filter, &delivery)
+            && has_marks(self.conn, order_key(delivery.message.0), &self.marks)?
+        {
+            self.items.push(delivery);
         }
+        Ok(ControlFlow::Continue(()))
     }
-    page.next = last.filter(|_| looked_at == READ_MAX);
-    Ok(page)
+
+    fn read_rows(
+        &mut self,
+        which: LedgerRows,
+        found_by: FoundBy,
+        (from, before): (u64, u64),
+    ) -> StoreResult<SearchEnd> {
+        let mut select = self.conn.prepare_cached(&which.query(found_by)).map_err(sql)?;
+        let (first, behind, most) = (from as i64, before as i64, READ_MAX as i64 + 1);
+        let mut rows = match found_by {
+            FoundBy::Recipient => {
+                select.query(params![first, behind, most, self.filter.recipient.as_deref()])
+            }
+            FoundBy::TenantAndMark => {
+                let tenant = self.filter.tenant.as_ref();
+                let tenant = tenant.and_then(|name| self.shared.index().tenants.number(name));
+                let message = first_message(self.conn, from)?;
+                select.query(params![first, behind, most, self.marks.first(), tenant, message])
+            }
+            _ => select.query(params![first, behind, most]),
+        }
+        .map_err(sql)?;
+        while let Some(row) = rows.next().map_err(sql)? {
+            if self.look_at(row)?.is_break() {
+                return Ok(SearchEnd::Stopped);
+            }
+        }
+        Ok(SearchEnd::Complete)
+    }
+
+    fn page(self, end: SearchEnd, which: LedgerRows) -> Page<Delivery, DeliveryId> {
+        let next = match end {
+            SearchEnd::Stopped => self.last,
+            // The next page of dead letters, oldest first, begins behind this one.
+            SearchEnd::At(seq) if which == LedgerRows::DeadLettersOldestFirst => {
+                Some(DeliveryId(from_order_key(seq.saturating_sub(1), 0)))
+            }
+            SearchEnd::At(seq) => Some(DeliveryId(from_order_key(seq, 0))),
+            SearchEnd::Complete | SearchEnd::Unusable => None,
+        };
+        Page { items: self.items, next }
+    }
 }
 
 /// The message of the first delivery from a sequence on: none before it has one there.
@@ -177,9 +234,6 @@ fn may_match(
     shared: &StoreShared,
     filter: &DeliveryFilter,
 ) -> StoreResult<bool> {
-    if filter.tag.is_some() && !get::<bool>(row, "tagged")? {
-        return Ok(false);
-    }
     let state = rows::state(row)?;
     let state_fits = match filter.state {
         None => true,
@@ -189,9 +243,7 @@ fn may_match(
     let lane: u32 = get(row, "lane")?;
     let index = shared.index();
     let key = index.lane_key(lane).ok_or_else(|| damaged("a delivery's lane"))?;
-    Ok(state_fits
-        && filter.channel.is_none_or(|channel| channel == key.channel)
-        && filter.tenant.as_ref().is_none_or(|tenant| *tenant == key.tenant))
+    Ok(state_fits && filter.fits_lane(key))
 }
 
 #[cfg(test)]
@@ -233,16 +285,14 @@ mod tests {
         let conn = open_writer(&dir.path().join("test.db"), 256).unwrap();
         for list in LISTS {
             plan(&conn, list, FoundBy::Order);
-            let tagged = plan(&conn, list, FoundBy::Tag);
-            assert!(!tagged[0].contains("message_tag"), "{tagged:?}");
         }
     }
 
     #[test]
-    fn a_tag_of_a_tenant_is_found_by_an_index() {
+    fn a_mark_of_a_tenant_is_found_by_an_index() {
         let dir = tempfile::tempdir().unwrap();
         let conn = open_writer(&dir.path().join("test.db"), 256).unwrap();
-        let plan = plan(&conn, LedgerRows::All, FoundBy::TenantAndTag);
+        let plan = plan(&conn, LedgerRows::All, FoundBy::TenantAndMark);
         let index = "INDEX message_tag_found (tenant=? AND tag=? AND message>? AND message<?)";
         assert!(plan[0].contains(index), "{plan:?}");
     }

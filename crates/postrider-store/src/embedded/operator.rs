@@ -13,6 +13,9 @@ use crate::progress::{DeliveryMark, is_held, paced};
 /// Rows of one transaction.
 pub(crate) const CHUNK: usize = 1_000;
 
+/// A delivery that is pending: its message, its sequence, and the length of the body that it shares with others.
+pub(crate) type PendingDelivery = (u64, u64, Option<usize>);
+
 impl Writer {
     /// The number of a tenant that has deliveries.
     pub(crate) fn tenant_number(&self, name: &TenantId) -> StoreResult<u32> {
@@ -50,6 +53,13 @@ impl Writer {
         retry: Option<&str>,
     ) -> StoreResult<bool> {
         let now = self.shared.now();
+        if let Some(time) = how.dead_before {
+            let select = "SELECT changed FROM delivery WHERE seq = ?1";
+            let changed: Option<i64> = value(&self.conn, select, [seq as i64])?;
+            if changed.is_some_and(|changed| changed >= time.0) {
+                return Ok(false);
+            }
+        }
         let Some(dead) = self.take_dead_letter(seq)? else { return Ok(false) };
         let expires = expires_at(now, Some(due), how.ttl_s.unwrap_or(dead.ttl_s), DISPATCH_WINDOW);
         run(
@@ -139,53 +149,73 @@ impl Writer {
         to: u64,
         shared: Option<usize>,
     ) -> StoreResult<CancelResult> {
+        self.transact_surely(|writer| writer.cancel_range(message, (from, to), shared))
+    }
+
+    /// The same for single deliveries: message, sequence, and the length of the body that it shares.
+    pub(crate) fn cancel_each(&mut self, chosen: &[PendingDelivery]) -> StoreResult<CancelResult> {
         self.transact_surely(|writer| {
-            let now = writer.shared.now();
-            let mut result = CancelResult::default();
-            let found = all_rows(
-                &writer.conn,
-                "SELECT seq, lane, state, due, coalesce(length(CAST(target AS BLOB)), 0) \
-                 + coalesce(length(CAST(body AS BLOB)), 0) AS bytes \
-                 FROM delivery WHERE seq >= ?1 AND seq <= ?2",
-                [from as i64, to as i64],
-                |row| {
-                    let (lane, due): (u32, Option<i64>) = (get(row, "lane")?, get(row, "due")?);
-                    let bytes: i64 = get(row, "bytes")?;
-                    Ok((lane, due, unsigned(row, "seq")?, rows::state(row)?, bytes))
-                },
-            )?;
-            for (lane, due, seq, state, bytes) in found {
-                let Some(due) = due else {
-                    result.already_final += 1;
-                    continue;
-                };
-                let (withdrawn, mark) = {
-                    let mut index = writer.shared.index();
-                    (index.withdraw(lane, due, seq), index.mark(seq))
-                };
-                if !withdrawn {
-                    result.in_flight += 1;
-                    writer.put_mark(seq, DeliveryMark { cancelled: true, ..mark })?;
-                    continue;
-                }
-                if !mark.is_empty() {
-                    writer.put_mark(seq, DeliveryMark::default())?;
-                }
-                writer.effects.withdrawn.push((lane, due, seq));
-                writer.unlist_later(seq, (lane, due))?;
-                let tenant = writer.cancel_one(lane, seq, state, now)?;
-                let count = writer.effects.counts_of(tenant);
-                count.bytes -= bytes;
-                count.held -= i64::from(is_held(Timestamp(due)));
-                if let Some(bytes) = shared {
-                    writer
-                        .effects
-                        .release(message, BodyRelease { tenant, bytes, holds: 1, pending: 1 });
-                }
-                result.cancelled += 1;
+            let mut sum = CancelResult::default();
+            for (message, seq, shared) in chosen {
+                let one = writer.cancel_range(*message, (*seq, *seq), *shared)?;
+                sum.cancelled += one.cancelled;
+                sum.in_flight += one.in_flight;
+                sum.already_final += one.already_final;
             }
-            Ok(result)
+            Ok(sum)
         })
+    }
+
+    /// In a transaction.
+    fn cancel_range(
+        &mut self,
+        message: u64,
+        (from, to): (u64, u64),
+        shared: Option<usize>,
+    ) -> StoreResult<CancelResult> {
+        let now = self.shared.now();
+        let mut result = CancelResult::default();
+        let found = all_rows(
+            &self.conn,
+            "SELECT seq, lane, state, due, coalesce(length(CAST(target AS BLOB)), 0) \
+             + coalesce(length(CAST(body AS BLOB)), 0) AS bytes \
+             FROM delivery WHERE seq >= ?1 AND seq <= ?2",
+            [from as i64, to as i64],
+            |row| {
+                let (lane, due): (u32, Option<i64>) = (get(row, "lane")?, get(row, "due")?);
+                let bytes: i64 = get(row, "bytes")?;
+                Ok((lane, due, unsigned(row, "seq")?, rows::state(row)?, bytes))
+            },
+        )?;
+        for (lane, due, seq, state, bytes) in found {
+            let Some(due) = due else {
+                result.already_final += 1;
+                continue;
+            };
+            let (withdrawn, mark) = {
+                let mut index = self.shared.index();
+                (index.withdraw(lane, due, seq), index.mark(seq))
+            };
+            if !withdrawn {
+                result.in_flight += 1;
+                self.put_mark(seq, DeliveryMark { cancelled: true, ..mark })?;
+                continue;
+            }
+            if !mark.is_empty() {
+                self.put_mark(seq, DeliveryMark::default())?;
+            }
+            self.effects.withdrawn.push((lane, due, seq));
+            self.unlist_later(seq, (lane, due))?;
+            let tenant = self.cancel_one(lane, seq, state, now)?;
+            let count = self.effects.counts_of(tenant);
+            count.bytes -= bytes;
+            count.held -= i64::from(is_held(Timestamp(due)));
+            if let Some(bytes) = shared {
+                self.effects.release(message, BodyRelease { tenant, bytes, holds: 1, pending: 1 });
+            }
+            result.cancelled += 1;
+        }
+        Ok(result)
     }
 
     fn cancel_one(

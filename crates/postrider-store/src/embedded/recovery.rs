@@ -167,9 +167,11 @@ impl Writer {
                  WHERE seq = ?1",
                 params![seq as i64, State::Failed.code(), DeadReason::Poison.code(), now.0],
             )?;
-            writer.add_dead_letter(seq)?;
             writer.relist(seq, (lane, due), None)?;
             let tenant = TenantId(tenant.into());
+            let number = writer.tenants.get(&tenant).copied();
+            let number = number.ok_or_else(|| damaged("the tenant of a delivery"))?;
+            writer.add_dead_letter(seq, (number, lane), DeadReason::Poison)?;
             if let Some(&tenant) = writer.tenants.get(&tenant) {
                 let count = writer.effects.counts_of(tenant);
                 count.add(State::from_code(state).unwrap_or(State::Queued), -1);

@@ -1,5 +1,6 @@
 //! The registry: addresses and their strikes.
 
+use std::iter;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -8,6 +9,7 @@ use postrider_core::{Address, AddressHash, AddressId, ChannelKind, KeyId};
 
 use super::sql::prelude::*;
 use crate::embedded::EmbeddedStore;
+use crate::embedded::requests::{SharedRow, WriterRequest};
 use crate::embedded::reserve::DiskReserve;
 use crate::embedded::sql::rows::{optional_time, stored_target};
 use crate::embedded::sql::strikes;
@@ -15,10 +17,17 @@ use crate::progress::DELETED_MARKS_KEPT;
 use crate::view::page;
 use postrider_core::model::id::order_key_at;
 
+const ADDRESSES: &str = "SELECT * FROM address WHERE tenant = ?1 AND seq > ?2 AND ?4 IS NULL \
+                         ORDER BY seq LIMIT ?3";
+const ADDRESSES_OF_RECIPIENT: &str = "SELECT * FROM address WHERE tenant = ?1 AND seq > ?2 \
+                                      AND recipient = ?4 ORDER BY seq LIMIT ?3";
+
 #[async_trait]
 impl Registry for EmbeddedStore {
     async fn put_address(&self, new: NewAddress) -> StoreResult<(Address, bool)> {
-        self.run_task(move |writer| writer.put_address(&new)).await
+        let row = iter::once(Ok(NewAddressRow(new)));
+        let answers = self.writer.write(row, WriterRequest::Register).await;
+        answers.into_iter().next().unwrap_or(Err(StoreError::Closed))
     }
 
     async fn address(&self, tenant: &TenantId, id: AddressId) -> StoreResult<Option<Address>> {
@@ -93,16 +102,7 @@ impl Registry for EmbeddedStore {
         let most = i64::try_from(limit).unwrap_or(i64::MAX - 1) + 1;
         self.shared
             .read(move |conn, _| {
-                let query = match recipient {
-                    None => {
-                        "SELECT * FROM address WHERE tenant = ?1 AND seq > ?2 AND ?4 IS NULL \
-                         ORDER BY seq LIMIT ?3"
-                    }
-                    Some(_) => {
-                        "SELECT * FROM address WHERE tenant = ?1 AND seq > ?2 AND recipient = ?4 \
-                         ORDER BY seq LIMIT ?3"
-                    }
-                };
+                let query = if recipient.is_none() { ADDRESSES } else { ADDRESSES_OF_RECIPIENT };
                 let row = params![tenant.as_str(), after, most, recipient];
                 Ok(page(all_rows(conn, query, row, address)?, limit, |address| address.id))
             })
@@ -194,49 +194,66 @@ impl Writer {
     }
 
     fn put_address(&mut self, new: &NewAddress) -> StoreResult<(Address, bool)> {
-        if !self.reserve.is_whole() {
+        let active = to_json(&postrider_core::AddressStatus::Active)?;
+        let id = AddressId(self.shared.ids().next(self.shared.now()));
+        let channel = new.target.channel();
+        let row = params![
+            order_key(id.0) as i64,
+            random_tail(id.0) as i64,
+            new.tenant.as_str(),
+            new.recipient.as_deref(),
+            channel.name(),
+            new.hash.0,
+            new.target.as_json(),
+            active,
+        ];
+        let found = first_row(
+            &self.conn,
+            "INSERT INTO address (seq, tail, tenant, recipient, channel, hash, target, status) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT (tenant, hash) DO UPDATE SET \
+             recipient = excluded.recipient, channel = excluded.channel, \
+             target = excluded.target, status = excluded.status, gone_at = NULL RETURNING *",
+            row,
+            address,
+        )?;
+        run(
+            &self.conn,
+            "DELETE FROM gone WHERE tenant = ?1 AND hash = ?2 AND deleted_before IS NULL",
+            params![new.tenant.as_str(), new.hash.0],
+        )?;
+        let marked = "SELECT 1 FROM gone WHERE tenant = ?1 AND hash = ?2";
+        let place = params![new.tenant.as_str(), new.hash.0];
+        let is_marked = value::<i64>(&self.conn, marked, place)?.is_some();
+        self.effects.gone.push((new.tenant.clone(), new.hash, is_marked));
+        // Results of the same transaction may have struck it.
+        let name = (new.tenant.clone(), new.hash);
+        let is_struck = self.effects.struck.get(&name) == Some(&true);
+        if is_struck || self.shared.index().may_be_struck(&new.tenant, new.hash) {
+            self.forgive(&new.tenant, new.hash)?;
+        }
+        let address = found.ok_or_else(|| damaged("an address"))?;
+        let is_new = address.id == id;
+        Ok((address, is_new))
+    }
+}
+
+/// An address to be registered. Many share a transaction, so that a flood of them holds up nobody.
+pub(crate) struct NewAddressRow(NewAddress);
+
+impl SharedRow for NewAddressRow {
+    type Answer = (Address, bool);
+    const IS_NEW_WORK: bool = true;
+
+    fn write(rows: &[Self], writer: &mut Writer) -> StoreResult<Vec<(Address, bool)>> {
+        rows.iter().map(|row| writer.put_address(&row.0)).collect()
+    }
+
+    /// New work does not use the reserve.
+    fn transact(rows: &[Self], writer: &mut Writer) -> StoreResult<Vec<(Address, bool)>> {
+        if !writer.reserve.is_whole() {
             return Err(DiskReserve::refusal());
         }
-        let active = to_json(&postrider_core::AddressStatus::Active)?;
-        self.transact(|writer| {
-            let now = writer.shared.now();
-            let id = AddressId(writer.shared.ids().next(now));
-            let channel = new.target.channel();
-            let row = params![
-                order_key(id.0) as i64,
-                random_tail(id.0) as i64,
-                new.tenant.as_str(),
-                new.recipient.as_deref(),
-                channel.name(),
-                new.hash.0,
-                new.target.as_json(),
-                active,
-            ];
-            let found = first_row(
-                &writer.conn,
-                "INSERT INTO address (seq, tail, tenant, recipient, channel, hash, target, status) \
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT (tenant, hash) DO UPDATE SET \
-                 recipient = excluded.recipient, channel = excluded.channel, \
-                 target = excluded.target, status = excluded.status, gone_at = NULL RETURNING *",
-                row,
-                address,
-            )?;
-            run(
-                &writer.conn,
-                "DELETE FROM gone WHERE tenant = ?1 AND hash = ?2 AND deleted_before IS NULL",
-                params![new.tenant.as_str(), new.hash.0],
-            )?;
-            let marked = "SELECT 1 FROM gone WHERE tenant = ?1 AND hash = ?2";
-            let place = params![new.tenant.as_str(), new.hash.0];
-            let is_marked = value::<i64>(&writer.conn, marked, place)?.is_some();
-            writer.effects.gone.push((new.tenant.clone(), new.hash, is_marked));
-            if writer.shared.index().may_be_struck(&new.tenant, new.hash) {
-                writer.forgive(&new.tenant, new.hash)?;
-            }
-            let address = found.ok_or_else(|| damaged("an address"))?;
-            let is_new = address.id == id;
-            Ok((address, is_new))
-        })
+        writer.transact(|writer| Self::write(rows, writer))
     }
 }
 
@@ -255,4 +272,29 @@ pub(crate) fn address(row: &Row<'_>) -> StoreResult<Address> {
         created_at: id.created_at(),
         gone_at: optional_time(row, "gone_at")?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::embedded::sql::schema::open_writer;
+
+    #[test]
+    fn a_page_of_addresses_reads_no_rows_of_others_and_none_before_its_begin() {
+        let dir = tempfile::tempdir().unwrap();
+        let conn = open_writer(&dir.path().join("test.db"), 256).unwrap();
+        for (query, found_by) in [
+            (ADDRESSES, "INDEX address_tenant (tenant=? AND rowid>?)"),
+            (
+                ADDRESSES_OF_RECIPIENT,
+                "INDEX address_recipient (tenant=? AND recipient=? AND rowid>?)",
+            ),
+        ] {
+            let mut select = conn.prepare(&format!("EXPLAIN QUERY PLAN {query}")).unwrap();
+            let rows = select.query_map(params![1, 1, 1, 1], |row| row.get(3)).unwrap();
+            let plan: Vec<String> = rows.collect::<Result<_, _>>().unwrap();
+            assert_eq!(plan.len(), 1, "nothing is sorted: {plan:?}");
+            assert!(plan[0].contains(found_by), "{plan:?}");
+        }
+    }
 }

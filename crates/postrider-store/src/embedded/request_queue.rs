@@ -9,6 +9,11 @@ use super::requests::{WriterRequest, WriterTask};
 const RESULT_ROWS: usize = 8_192;
 /// Rows of new work in one transaction, and in one request. A larger message has one for itself.
 pub(super) const NEW_ROWS: usize = 1_000;
+/// Bytes of content in one transaction, beside its oldest message: small messages do not wait until a disk has written
+/// all the large ones of others.
+const NEW_BYTES: usize = 512 << 10;
+/// Requests that one transaction leaves behind because they do not fit.
+const PASSED_OVER: usize = 256;
 
 #[derive(Default)]
 pub(crate) struct RequestQueue {
@@ -41,7 +46,7 @@ impl RequestQueue {
     pub(crate) fn next_group(&mut self) -> Vec<WriterRequest> {
         let mut group = Vec::new();
         take_rows(&mut self.first, RESULT_ROWS, &mut group);
-        take_rows(&mut self.new_work, NEW_ROWS, &mut group);
+        take_new_work(&mut self.new_work, &mut group);
         group
     }
 
@@ -55,6 +60,30 @@ impl RequestQueue {
             }
         }
     }
+}
+
+/// Takes the oldest request, however large it is, and those behind it that fit. What does not fit stays in its order,
+/// so that its oldest one is the first of the next transaction.
+fn take_new_work(from: &mut VecDeque<WriterRequest>, group: &mut Vec<WriterRequest>) {
+    take_rows(from, 1, group);
+    let mut rows: usize = group.last_mut().map_or(0, |first| size(first).0);
+    let (mut bytes, mut left) = (0, Vec::new());
+    while rows < NEW_ROWS && left.len() < PASSED_OVER {
+        let Some(mut request) = from.pop_front() else { break };
+        let (more, long) = size(&mut request);
+        if rows + more > NEW_ROWS || bytes + long > NEW_BYTES {
+            left.push(request);
+            continue;
+        }
+        (rows, bytes) = (rows + more, bytes + long);
+        group.push(request);
+    }
+    left.into_iter().rev().for_each(|request| from.push_front(request));
+}
+
+/// Rows and bytes of content.
+fn size(request: &mut WriterRequest) -> (usize, usize) {
+    request.as_shared_write().map_or((0, 0), |write| (write.rows(), write.bytes()))
 }
 
 /// Takes requests that share a transaction, until they have so many rows; at least one.

@@ -4,6 +4,7 @@ use postrider_core::DeliveryId;
 use postrider_core::ports::store::{StoreError, StoreResult};
 use tokio::sync::oneshot;
 
+use super::registry::NewAddressRow;
 use super::sql::accept::NewMessageRows;
 use super::sql::prune::PruneStep;
 use super::sql::settle::SettleRow;
@@ -18,6 +19,7 @@ pub(crate) enum WriterRequest {
     Settle(GroupedWrite<SettleRow>),
     Start(GroupedWrite<(DeliveryId, u64)>),
     Prune(GroupedWrite<PruneStep>),
+    Register(GroupedWrite<NewAddressRow>),
     /// Anything rarer.
     Task(WriterTask),
     Close,
@@ -31,6 +33,7 @@ impl WriterRequest {
             Self::Settle(write) => Some(write),
             Self::Start(write) => Some(write),
             Self::Prune(write) => Some(write),
+            Self::Register(write) => Some(write),
             Self::Task(_) | Self::Close => None,
         }
     }
@@ -45,6 +48,11 @@ pub(crate) trait SharedRow: Sized {
     /// How many rows of tables it takes.
     fn rows(&self) -> usize {
         1
+    }
+
+    /// How many bytes of content it brings.
+    fn bytes(&self) -> usize {
+        0
     }
 
     fn write(rows: &[Self], writer: &mut Writer) -> StoreResult<Vec<Self::Answer>>;
@@ -97,6 +105,7 @@ impl<R: SharedRow> GroupedWrite<R> {
 pub(crate) trait SharedWrite {
     fn is_new_work(&self) -> bool;
     fn rows(&self) -> usize;
+    fn bytes(&self) -> usize;
     fn write(&mut self, writer: &mut Writer) -> StoreResult<()>;
     fn write_alone(&mut self, writer: &mut Writer);
     /// Sends the answers, or why there are none. A caller that went away does not matter.
@@ -110,6 +119,10 @@ impl<R: SharedRow> SharedWrite for GroupedWrite<R> {
 
     fn rows(&self) -> usize {
         self.rows.iter().map(R::rows).sum()
+    }
+
+    fn bytes(&self) -> usize {
+        self.rows.iter().map(R::bytes).sum()
     }
 
     fn write(&mut self, writer: &mut Writer) -> StoreResult<()> {

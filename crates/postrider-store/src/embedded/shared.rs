@@ -15,6 +15,7 @@ use super::failure::StoreFailure;
 use super::folder::journal_of;
 use super::in_flight::InFlightLog;
 use super::index::{AfterSettle, MemoryIndex, UnreadLease};
+use super::order_tail::OrderTail;
 use super::problems::ProblemList;
 use super::sql::refill::ReadingAhead;
 use super::sql::scan::SkippedKeys;
@@ -33,6 +34,7 @@ pub(crate) struct StoreShared {
     pub(crate) ahead: ReadingAhead,
     index: Mutex<MemoryIndex>,
     ids: Mutex<IdGenerator>,
+    order_tail: Mutex<OrderTail>,
     readers: Mutex<Vec<Connection>>,
     database: PathBuf,
 }
@@ -67,6 +69,7 @@ impl StoreShared {
             ahead: ReadingAhead::default(),
             index: Mutex::new(index),
             ids: Mutex::new(ids),
+            order_tail: Mutex::default(),
             readers: Mutex::default(),
             database,
         }
@@ -95,6 +98,10 @@ impl StoreShared {
 
     pub(crate) fn ids(&self) -> MutexGuard<'_, IdGenerator> {
         self.ids.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn order_tail(&self) -> MutexGuard<'_, OrderTail> {
+        self.order_tail.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reads on a thread for blocking work, with a connection of its own.

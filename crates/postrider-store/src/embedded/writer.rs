@@ -27,11 +27,13 @@ use super::sql::discard::DiscardPlan;
 use super::sql::ended::EndedEntries;
 use super::sql::lanes::LaneNumbers;
 use super::sql::pack::PackingPosition;
-use super::sql::statement::{is_local, is_sync_failure, run, sql, value};
+use super::sql::statement::{is_local, is_sync_failure, run, value};
 use super::sql::waiting::ListingPosition;
 
 /// Requests that are taken before a transaction.
 const TAKEN_AT_ONCE: usize = 1_024;
+/// Tasks before chores have their turn.
+const TASKS_AT_ONCE: usize = 16;
 /// Entries that are changed in memory before others may use it again.
 const APPLIED_AT_ONCE: usize = 128;
 /// How long the last checkpoint waits for readers. What it leaves, the next start finds in the journal.
@@ -46,6 +48,8 @@ pub(crate) struct Writer {
     /// The number of this run, which the database has while nobody else took it over.
     pub(crate) run: u64,
     pub(crate) prune_from: u64,
+    /// Blocks of the ledger's order before this sequence were looked at in this round.
+    pub(crate) order_pruned: u64,
     pub(crate) discards: DiscardPlan,
     /// A page of the list of tags cannot be read; it is not used any more in this run.
     pub(crate) tags_unreadable: bool,
@@ -64,11 +68,6 @@ pub(crate) struct Writer {
     pub(crate) numbers_only: bool,
     /// Settlements leave the list of waiting deliveries as it is, because a page of it is damaged.
     pub(crate) leaves_list: bool,
-    /// Whether a commit waits until the disk has it. Commits of chores do not: they answer nobody, and become durable
-    /// with the next commit that does.
-    commits_wait: bool,
-    /// A chore runs.
-    pub(crate) in_chore: bool,
     /// What the current transaction changes in memory.
     pub(crate) effects: TransactionEffects,
     pub(crate) checkpointer: Checkpointer,
@@ -99,6 +98,7 @@ impl Writer {
             tenants,
             run,
             prune_from: 0,
+            order_pruned: 0,
             discards: DiscardPlan::default(),
             tags_unreadable: false,
             look_at_index: 0,
@@ -112,8 +112,6 @@ impl Writer {
             free_pages: FreePages::default(),
             numbers_only: false,
             leaves_list: false,
-            commits_wait: true,
-            in_chore: false,
             effects: TransactionEffects::default(),
             checkpointer,
             queue: RequestQueue::default(),
@@ -181,7 +179,8 @@ impl Writer {
         receive_within(requests, reserve::RETRY)
     }
 
-    /// One transaction, and the tasks behind it. What is left waits for the next call.
+    /// One transaction, and some tasks behind it. Each has a transaction of its own, so that other work is done between
+    /// them. What is left waits for the next call.
     fn serve(
         &mut self,
         first: Option<WriterRequest>,
@@ -190,8 +189,12 @@ impl Writer {
         self.take_requests(first, requests);
         let group = self.queue.next_group();
         self.commit(group);
-        while let Some(task) = self.queue.next_task() {
+        for _ in 0..TASKS_AT_ONCE {
+            let Some(task) = self.queue.next_task() else { return };
             task(self);
+            self.take_requests(None, requests);
+            let group = self.queue.next_group();
+            self.commit(group);
         }
     }
 
@@ -266,7 +269,7 @@ impl Writer {
         &mut self,
         body: impl FnOnce(&mut Self) -> StoreResult<T>,
     ) -> StoreResult<T> {
-        let result = self.set_sync().and_then(|()| self.in_transaction(body));
+        let result = self.in_transaction(body);
         let effects = std::mem::take(&mut self.effects);
         match result {
             Ok((value, totals)) => {
@@ -284,17 +287,6 @@ impl Writer {
                 Err(error)
             }
         }
-    }
-
-    /// Before a transaction: its commit waits for the disk, unless it is a chore's.
-    pub(crate) fn set_sync(&mut self) -> StoreResult<()> {
-        let waits = !self.in_chore;
-        if self.commits_wait != waits {
-            let level = if waits { "FULL" } else { "NORMAL" };
-            self.conn.pragma_update(None, "synchronous", level).map_err(sql)?;
-            self.commits_wait = waits;
-        }
-        Ok(())
     }
 
     fn in_transaction<T>(
@@ -372,6 +364,10 @@ impl Writer {
         }
         self.ended.committed(&effects.ended);
         self.listing.arrived(effects.arrivals.len() + effects.replayed.len());
+        if !effects.arrivals.is_empty() {
+            let entries = effects.arrivals.iter().map(|delivery| (delivery.seq, delivery.lane));
+            self.shared.order_tail().add(entries);
+        }
         let mut arrivals = effects.arrivals.into_iter().peekable();
         while arrivals.peek().is_some() {
             let mut index = self.shared.index();
@@ -457,3 +453,6 @@ fn refuse_new_work(request: &mut WriterRequest, refusal: &StoreError) -> bool {
 fn writes(group: &mut [WriterRequest]) -> impl Iterator<Item = &mut dyn SharedWrite> {
     group.iter_mut().filter_map(WriterRequest::as_shared_write)
 }
+
+#[cfg(test)]
+mod tests;

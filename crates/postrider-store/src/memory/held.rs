@@ -39,7 +39,7 @@ impl HeldDeliveries for MemoryStore {
             Selection::Ids(ids) => ids.contains(&view.id),
             Selection::Filter(filter) => {
                 let filter = DeliveryFilter { held: true, ..filter.clone() };
-                view::matches(&filter, view) && rows.has_tag(view.message, &filter)
+                view::matches(&filter, view) && rows.has_marks(view.message, &filter)
             }
         };
         let held = rows.deliveries.iter().filter(|(_, row)| {

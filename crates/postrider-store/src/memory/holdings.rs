@@ -14,6 +14,9 @@ impl MemoryTables {
         for address in self.addresses.values() {
             sums.of(&address.tenant).addresses += 1;
         }
+        for key in self.entries.keys() {
+            sums.of(&key.tenant).entries += 1;
+        }
         for (tenant, _) in self.gone.keys() {
             sums.of(tenant).gone_marks += 1;
         }

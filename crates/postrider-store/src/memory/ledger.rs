@@ -12,7 +12,7 @@ use postrider_core::{
 
 use super::MemoryStore;
 use super::rows::{MemoryMessage, MemoryTables};
-use crate::progress::{DELETED_MARKS_KEPT, DeliveryMark, needs_body, paced};
+use crate::progress::{DELETED_MARKS_KEPT, DeliveryMark, died_before, needs_body, paced};
 use crate::view::{self, SHOWN};
 
 const PRUNED_AT_ONCE: usize = 10_000;
@@ -76,7 +76,11 @@ impl Ledger for MemoryStore {
         let now = self.clock.now();
         let replayed = {
             let mut rows = self.rows();
-            let chosen = rows.choose(tenant, which, now);
+            let mut chosen = rows.choose(tenant, which, now);
+            chosen.retain(|id| {
+                let row = rows.deliveries.get(id);
+                row.is_some_and(|row| died_before(&row.progress, how.dead_before))
+            });
             for (index, id) in chosen.iter().enumerate() {
                 rows.replay(*id, paced(now, index as u64, how.rate_per_s), &how, now);
             }
@@ -113,24 +117,27 @@ impl Ledger for MemoryStore {
         let Some(row) = rows.message(tenant, id) else { return Ok(None) };
         let mut result = CancelResult::default();
         for delivery in row.deliveries.clone() {
-            rows.change(delivery, |row| match row.state(now) {
-                State::Sending => {
-                    row.mark.cancelled = true;
-                    result.in_flight += 1;
-                }
-                state if state.is_final() => result.already_final += 1,
-                _ => {
-                    row.lease = None;
-                    row.erase();
-                    row.mark = DeliveryMark::default();
-                    row.progress.state = State::Cancelled;
-                    row.progress.changed = now;
-                    result.cancelled += 1;
-                }
-            });
+            rows.cancel(delivery, now, &mut result);
         }
         rows.scrub(id);
         Ok(Some(result))
+    }
+
+    async fn cancel_deliveries(
+        &self,
+        tenant: Option<&TenantId>,
+        ids: Vec<DeliveryId>,
+    ) -> StoreResult<CancelResult> {
+        let now = self.clock.now();
+        let mut rows = self.rows();
+        let mut result = CancelResult::default();
+        for id in ids {
+            let row = rows.deliveries.get(&id).filter(|row| rows.sees(tenant, row));
+            let Some(message) = row.map(|row| row.message) else { continue };
+            rows.cancel(id, now, &mut result);
+            rows.scrub(message);
+        }
+        Ok(result)
     }
 
     async fn counts(&self, tenant: Option<&TenantId>) -> StoreResult<Counts> {
@@ -230,11 +237,32 @@ impl MemoryTables {
         found.filter(|row| tenant.is_none_or(|tenant| *tenant == row.message.tenant))
     }
 
-    /// Whether the message has the tag that the filter asks for.
-    pub(super) fn has_tag(&self, message: MessageId, filter: &DeliveryFilter) -> bool {
-        let tags = || self.messages.get(&message).map(|row| &row.message.envelope.tags);
-        let has = |tag: &Arc<str>| tags().is_some_and(|tags| tags.iter().any(|t| **t == **tag));
-        filter.tag.as_ref().is_none_or(has)
+    fn cancel(&mut self, id: DeliveryId, now: Timestamp, result: &mut CancelResult) {
+        self.change(id, |row| match row.state(now) {
+            State::Sending => {
+                row.mark.cancelled = true;
+                result.in_flight += 1;
+            }
+            state if state.is_final() => result.already_final += 1,
+            _ => {
+                row.lease = None;
+                row.erase();
+                row.mark = DeliveryMark::default();
+                row.progress.state = State::Cancelled;
+                row.progress.changed = now;
+                result.cancelled += 1;
+            }
+        });
+    }
+
+    /// Whether the message has the marks that the filter asks for.
+    pub(super) fn has_marks(&self, message: MessageId, filter: &DeliveryFilter) -> bool {
+        let asked = filter.marks();
+        if asked.is_empty() {
+            return true;
+        }
+        let marks = self.messages.get(&message).map(|row| row.message.envelope.marks());
+        marks.is_some_and(|marks| asked.iter().all(|mark| marks.contains(mark)))
     }
 
     fn page(
@@ -262,7 +290,7 @@ impl MemoryTables {
             .filter(move |(_, row)| {
                 !dead || (row.progress.state == State::Failed && !row.discarded)
             })
-            .filter(|(_, row)| self.has_tag(row.message, filter))
+            .filter(|(_, row)| self.has_marks(row.message, filter))
             .map(move |(id, row)| self.view(*id, row, now))
             .filter(|delivery| view::matches(filter, delivery))
     }

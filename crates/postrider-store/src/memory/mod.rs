@@ -3,6 +3,7 @@
 
 mod audit;
 mod documents;
+mod entries;
 mod held;
 mod holdings;
 mod intake;

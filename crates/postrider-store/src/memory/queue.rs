@@ -215,6 +215,7 @@ impl MemoryTables {
             token,
             target: row.target.clone()?,
             hash: row.hash,
+            recipient: row.recipient.clone(),
             address_since: row.address_since,
             due_at: row.progress.due,
             attempts: row.progress.attempts,

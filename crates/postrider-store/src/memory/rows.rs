@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use postrider_core::policy::backoff::RetryPolicy;
-use postrider_core::ports::store::{Alternative, AuditRecord, RollupName};
+use postrider_core::ports::store::{Alternative, AuditRecord, EntryKey, EntryVersion, RollupName};
 use postrider_core::{
     Address, AddressHash, AddressId, AttemptRecord, Delivery, DeliveryId, LaneId, LaneKey, Message,
     MessageId, State, Strike, Target, TenantId, Timestamp,
@@ -36,6 +36,7 @@ pub(super) struct MemoryTables {
     /// By number.
     pub(super) audit: BTreeMap<u64, AuditRecord>,
     pub(super) rollups: BTreeMap<RollupName, String>,
+    pub(super) entries: BTreeMap<EntryKey, (EntryVersion, Arc<str>)>,
     /// Suspended lanes, each with the end of its suspension.
     pub(super) suspended: BTreeMap<LaneId, Timestamp>,
     pub(super) token: u64,

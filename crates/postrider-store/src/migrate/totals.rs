@@ -92,6 +92,7 @@ fn digest_of(record: &StoreRecord) -> StoreResult<(RecordKind, u128)> {
         StoreRecord::Delivery(delivery) => (RecordKind::Delivery, bytes(delivery)?),
         StoreRecord::IdempotencyKey(key) => (RecordKind::IdempotencyKey, bytes(key)?),
         StoreRecord::Audit(entry) => (RecordKind::Audit, bytes(entry)?),
+        StoreRecord::Entry(entry) => (RecordKind::Entry, bytes(entry)?),
         StoreRecord::Rollup(part) => (RecordKind::Rollup, bytes(part)?),
     };
     let digest = digest::digest(&digest::SHA256, &bytes);

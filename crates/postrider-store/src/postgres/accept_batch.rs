@@ -121,7 +121,7 @@ pub(super) struct TagColumns {
 impl TagColumns {
     /// Each tag once.
     fn add(&mut self, new: &NewMessage, message: MessageId) {
-        let mut tags: Vec<_> = new.envelope.tags.iter().collect();
+        let mut tags = new.envelope.marks();
         tags.sort_unstable();
         tags.dedup();
         let (first, last) = delivery_range(message, new.deliveries.len() as u32);

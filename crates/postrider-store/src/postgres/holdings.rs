@@ -11,10 +11,14 @@ use crate::holdings::HoldingSums;
 /// A statement that counts by tenant, and where its counts go.
 type PgCount = (&'static str, fn(&mut Holdings, [u64; 2]));
 
-const COUNTED: [PgCount; 6] = [
+const COUNTED: [PgCount; 7] = [
     (
         "SELECT tenant, count(*) AS n, 0::bigint AS bytes FROM address GROUP BY tenant",
         |own, [n, _]| own.addresses = n,
+    ),
+    (
+        "SELECT tenant, count(*) AS n, 0::bigint AS bytes FROM entry GROUP BY tenant",
+        |own, [n, _]| own.entries = n,
     ),
     (
         "SELECT tenant, count(*) AS n, 0::bigint AS bytes FROM gone GROUP BY tenant",

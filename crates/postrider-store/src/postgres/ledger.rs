@@ -106,6 +106,14 @@ impl Ledger for PostgresStore {
         Ok(self.shared.cancel(tenant, id).await?)
     }
 
+    async fn cancel_deliveries(
+        &self,
+        tenant: Option<&TenantId>,
+        ids: Vec<DeliveryId>,
+    ) -> StoreResult<CancelResult> {
+        Ok(self.shared.cancel_deliveries(tenant, ids).await?)
+    }
+
     async fn counts(&self, tenant: Option<&TenantId>) -> StoreResult<Counts> {
         Ok(self.shared.counts(tenant).await?)
     }
@@ -285,8 +293,8 @@ impl PgShared {
         if let Some(message) = filter.message {
             let found = self.stored_message(session, None, message).await?;
             let (first, last) = delivery_range(message, found.map_or(1, |found| found.deliveries));
-            query.bound("id >= ", first);
-            query.bound("id <= ", last);
+            query.bound(">=", first);
+            query.bound("<=", last);
         }
         let sql = query.sql(filter, dead, limit);
         let rows = session.rows_of(&sql, &query.values()).await?;

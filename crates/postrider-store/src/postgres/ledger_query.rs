@@ -23,14 +23,16 @@ enum LedgerTable {
 /// A select over the tables that can have a match.
 #[derive(Default)]
 pub(super) struct LedgerQuery {
-    /// Bounds of ids, which hold for each table.
-    bounds: Vec<String>,
+    /// Bounds of ids, which hold for each table: a comparison, and the number of its value.
+    bounds: Vec<(&'static str, usize)>,
     /// Conditions on the rows that are looked at.
     conditions: Vec<String>,
     values: Vec<Box<dyn ToSql + Sync + Send>>,
-    /// The numbers of the values that are the tenant and the tag.
+    /// The number of the value that is the tenant, and those of the marks.
     tenant: Option<usize>,
-    tag: Option<usize>,
+    marks: Vec<usize>,
+    /// The rows of the tenant are read in their order.
+    by_tenant: bool,
 }
 
 impl LedgerQuery {
@@ -38,13 +40,13 @@ impl LedgerQuery {
         let mut query = Self::default();
         let at = |at: Timestamp| PgId(from_order_key(order_key_at(at), 0));
         if let Some(cursor) = cursor {
-            query.bound("id < ", PgId(cursor.0));
+            query.bound("<", PgId(cursor.0));
         }
         if let Some(since) = filter.since {
-            query.bound("id >= ", at(since));
+            query.bound(">=", at(since));
         }
         if let Some(until) = filter.until {
-            query.bound("id < ", at(until));
+            query.bound("<", at(until));
         }
         if let Some(tenant) = &filter.tenant {
             query.condition("tenant = ", tenant.as_str().to_owned());
@@ -59,10 +61,26 @@ impl LedgerQuery {
         if let Some(reason) = filter.reason {
             query.condition("reason = ", i16::from(reason.code()));
         }
-        if let Some(tag) = &filter.tag {
-            query.values.push(Box::new(tag.to_string()));
-            query.tag = Some(query.values.len());
+        for mark in filter.marks() {
+            query.values.push(Box::new(String::from(mark)));
+            query.marks.push(query.values.len());
         }
+        if filter.channel.is_some() || filter.provider.is_some() || filter.class.is_some() {
+            let channel = filter.channel.map(|channel| channel.name().to_owned());
+            query.values.push(Box::new(channel));
+            query.values.push(Box::new(filter.provider.as_deref().map(str::to_owned)));
+            query.values.push(Box::new(filter.class.as_deref().map(str::to_owned)));
+            let n = query.values.len();
+            query.conditions.push(format!(
+                "lane IN (SELECT l.id FROM lane l WHERE (${}::text IS NULL OR l.channel = ${}) \
+                 AND (${}::text IS NULL OR l.provider = ${}) AND (${n}::text IS NULL OR l.class = ${n}))",
+                n - 2, n - 2, n - 1, n - 1
+            ));
+        }
+        if let Some(before) = filter.changed_before {
+            query.condition("changed < ", before.0);
+        }
+        query.by_tenant = filter.tenant.is_some() && filter.message.is_none();
         if filter.held {
             query.condition("due >= ", HELD_MS);
         }
@@ -72,14 +90,32 @@ impl LedgerQuery {
         query
     }
 
-    pub(super) fn bound(&mut self, what: &str, value: PgId) {
+    pub(super) fn bound(&mut self, comparison: &'static str, value: PgId) {
         self.values.push(Box::new(value));
-        self.bounds.push(format!("{what}${}", self.values.len()));
+        self.bounds.push((comparison, self.values.len()));
+    }
+
+    /// The bounds of a column, or of its bytes as the indexes by tenant have them.
+    fn bounds_of(&self, column: &str, is_bytes: bool) -> String {
+        let text = |(comparison, value): &(&str, usize)| match is_bytes {
+            true => format!("uuid_send({column}) {comparison} uuid_send(${value}::uuid)"),
+            false => format!("{column} {comparison} ${value}"),
+        };
+        all(&self.bounds.iter().map(text).collect::<Vec<_>>())
     }
 
     fn condition(&mut self, what: &str, value: impl ToSql + Sync + Send + 'static) {
         self.values.push(Box::new(value));
         self.conditions.push(format!("{what}${}", self.values.len()));
+    }
+
+    /// Ranges of ids that can have one within the bounds.
+    fn ranges(&self) -> String {
+        let text = |(comparison, value): &(&str, usize)| match comparison.starts_with('<') {
+            true => format!("first {comparison} ${value}"),
+            false => format!("last {comparison} ${value}"),
+        };
+        all(&self.bounds.iter().map(text).collect::<Vec<_>>())
     }
 
     pub(super) fn values(&self) -> Vec<&(dyn ToSql + Sync)> {
@@ -100,31 +136,34 @@ impl LedgerQuery {
     }
 
     pub(super) fn sql(&self, filter: &DeliveryFilter, dead: bool, limit: usize) -> String {
-        let all = |parts: &[String]| match parts.is_empty() {
-            true => "true".to_owned(),
-            false => parts.join(" AND "),
-        };
         let mut conditions = self.conditions.clone();
-        let by_tag = self.tag.filter(|_| !dead).zip(self.tenant);
-        if let Some(tag) = self.tag {
+        let by_mark = self.marks.first().filter(|_| !dead).zip(self.tenant);
+        for mark in &self.marks {
             conditions.push(format!(
-                "EXISTS (SELECT 1 FROM tag t WHERE t.tenant = a.tenant AND t.tag = ${tag} AND t.message = a.message)"
+                "EXISTS (SELECT 1 FROM tag t WHERE t.tenant = a.tenant AND t.tag = ${mark} AND t.message = a.message)"
             ));
         }
-        let bounds = all(&self.bounds);
         let tables = Self::tables(filter, dead).into_iter();
-        let (messages, rows) = match by_tag {
+        let (messages, rows) = match by_mark {
             None => {
-                let tables: Vec<_> = tables.map(|table| read_table(table, &bounds)).collect();
+                let (which, order) = match self.tenant.filter(|_| self.by_tenant) {
+                    Some(tenant) => {
+                        let bounds = self.bounds_of("id", true);
+                        (format!("tenant = ${tenant} AND {bounds}"), "uuid_send(id)")
+                    }
+                    None => (self.bounds_of("id", false), "id"),
+                };
+                let tables: Vec<_> = tables.map(|table| read_table(table, &which, order)).collect();
                 ("SELECT 1 WHERE false".to_owned(), tables.join(" UNION ALL "))
             }
-            Some((tag, tenant)) => {
+            Some((mark, tenant)) => {
+                let bounds = self.bounds_of("id", false);
                 let within =
                     format!("id BETWEEN t.first AND t.last AND message = t.message AND {bounds}");
-                let tables: Vec<_> = tables.map(|table| read_table(table, &within)).collect();
-                let ranges = bounds.replace("id <", "first <").replace("id >=", "last >=");
+                let tables: Vec<_> = tables.map(|table| read_table(table, &within, "id")).collect();
+                let ranges = self.ranges();
                 let messages = format!(
-                    "SELECT * FROM tag WHERE tenant = ${tenant} AND tag = ${tag} AND {ranges} \
+                    "SELECT * FROM tag WHERE tenant = ${tenant} AND tag = ${mark} AND {ranges} \
                      ORDER BY message DESC LIMIT {LOOK_AT}"
                 );
                 let tables = tables.join(" UNION ALL ");
@@ -143,13 +182,20 @@ impl LedgerQuery {
     }
 }
 
-fn read_table(table: LedgerTable, which: &str) -> String {
+fn all(parts: &[String]) -> String {
+    match parts.is_empty() {
+        true => "true".to_owned(),
+        false => parts.join(" AND "),
+    }
+}
+
+fn read_table(table: LedgerTable, which: &str, order: &str) -> String {
     let (name, end) = match table {
         LedgerTable::Queue => ("queue", LEASE_END),
         LedgerTable::Dead => ("dead", "NULL::bigint"),
         LedgerTable::Final => ("ledger", "NULL::bigint"),
     };
     format!(
-        "(SELECT q.*, {end} AS lease_end FROM {name} q WHERE {which} ORDER BY id DESC LIMIT {LOOK_AT})"
+        "(SELECT q.*, {end} AS lease_end FROM {name} q WHERE {which} ORDER BY {order} DESC LIMIT {LOOK_AT})"
     )
 }

@@ -5,6 +5,7 @@ mod accept_batch;
 mod audit;
 mod documents;
 mod durability;
+mod entries;
 mod failure;
 mod holders;
 mod holdings;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use async_trait::async_trait;
 use postrider_core::policy::ttl::{DISPATCH_WINDOW, expires_at};
 use postrider_core::ports::store::*;
-use postrider_core::{MessageId, State, TenantId, Timestamp};
+use postrider_core::{DeliveryId, MessageId, State, TenantId, Timestamp};
 
 use super::PostgresStore;
 use super::failure::{PgFailure, PgResult};
@@ -19,7 +19,7 @@ use super::settle_one::{count_stored_move, insert_row, release_message};
 use super::shared::PgShared;
 use super::tally::TallyChanges;
 use super::value::{PgId, get, ids};
-use crate::progress::{StoredProgress, paced};
+use crate::progress::{StoredProgress, died_before, paced};
 use crate::sharded::{NoteEntry, shard_of};
 
 /// Deliveries of one transaction.
@@ -96,6 +96,37 @@ impl PgShared {
         result.already_final = ended.saturating_sub(result.cancelled);
         self.tell_of_notes();
         Ok(Some(result))
+    }
+
+    /// Message by message, because a transaction releases one body.
+    pub(super) async fn cancel_deliveries(
+        &self,
+        tenant: Option<&TenantId>,
+        asked: Vec<DeliveryId>,
+    ) -> PgResult<CancelResult> {
+        let _write = self.load.begin_write();
+        let mut session = self.pool.durable().await?;
+        let tenant = tenant.map(TenantId::as_str);
+        let asked = ids(asked.into_iter().map(|id| id.0));
+        let select = "SELECT id, message FROM queue WHERE id = ANY($1) AND ($2::text IS NULL OR tenant = $2)";
+        let mut messages: BTreeMap<u128, Vec<u128>> = BTreeMap::new();
+        for row in session.rows(select, &[&asked, &tenant]).await? {
+            let (id, message) = (get::<PgId>(&row, "id")?.0, get::<PgId>(&row, "message")?.0);
+            messages.entry(message).or_default().push(id);
+        }
+        let select = "SELECT (SELECT count(*) FROM dead WHERE id = ANY($1) AND ($2::text IS NULL OR tenant = $2)) \
+                      + (SELECT count(*) FROM ledger WHERE id = ANY($1) AND ($2::text IS NULL OR tenant = $2)) AS n";
+        let row = session.first(select, &[&asked, &tenant]).await?;
+        let ended = row.map(|row| get::<i64>(&row, "n")).transpose()?.unwrap_or(0) as u64;
+        let mut result = CancelResult { already_final: ended, ..CancelResult::default() };
+        for chosen in messages.values_mut() {
+            chosen.sort_unstable();
+            for chunk in chosen.chunks(CHUNK) {
+                self.cancel_some(&mut session, chunk, &mut result).await?;
+            }
+        }
+        self.tell_of_notes();
+        Ok(result)
     }
 
     async fn cancel_some(
@@ -198,7 +229,8 @@ impl PgShared {
     ) -> PgResult<u64> {
         let mut session = self.pool.durable().await?;
         session.begin().await?;
-        let dead = dead_rows(&mut session, chosen).await?;
+        let mut dead = dead_rows(&mut session, chosen).await?;
+        dead.retain(|row| died_before(&row.progress, how.dead_before));
         let ttls = self.ttls(&mut session, &dead).await?;
         let retry = how.retry.as_ref().map(serde_json::to_string).transpose();
         let retry = retry.map_err(|_| PgFailure::damaged("a retry policy"))?;

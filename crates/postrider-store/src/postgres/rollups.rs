@@ -1,4 +1,4 @@
-//! Rollups. A crash of the server may lose the last moment: a commit does not wait for the disk.
+//! Rollups. A crash of the server may lose the last moment of counts: their commit does not wait for the disk.
 
 use async_trait::async_trait;
 use postrider_core::ports::store::*;
@@ -46,7 +46,12 @@ impl Rollups for PostgresStore {
         if parts.is_empty() {
             return Ok(());
         }
-        let mut session = self.shared.pool.relaxed().await?;
+        // A count that is lost is written again; an event is not.
+        let has_events = parts.iter().any(|part| part.name.span == RollupSpan::Events);
+        let mut session = match has_events {
+            true => self.shared.pool.durable().await?,
+            false => self.shared.pool.relaxed().await?,
+        };
         Ok(put_rollups(&mut session, &parts).await?)
     }
 

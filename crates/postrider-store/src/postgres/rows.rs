@@ -145,6 +145,7 @@ impl StoredRow {
             shares_message: self.shares_message,
             target: Arc::new(target.ok_or_else(|| PgFailure::damaged("a delivery's address"))?),
             hash: self.hash,
+            recipient: self.recipient.map(Into::into),
             address_since: self.address_since,
             progress: self.progress,
             mark: self.mark,

@@ -14,6 +14,8 @@ const STEPS: &[&str] = &[
     include_str!("layout_3.sql"),
     include_str!("layout_4.sql"),
     include_str!("layout_5.sql"),
+    include_str!("layout_6.sql"),
+    include_str!("layout_7.sql"),
 ];
 
 pub(super) const LAYOUT: u32 = STEPS.len() as u32;

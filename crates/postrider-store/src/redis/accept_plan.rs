@@ -71,7 +71,7 @@ impl PlannedAccept {
         }
         let tags = match is_shared {
             true => Vec::new(),
-            false => tag_members(&new.tenant, &new.envelope.tags, id.0),
+            false => tag_members(&new.tenant, &new.envelope.marks(), id.0),
         };
         let shared = is_shared.then_some(SharedMessage {
             envelope,

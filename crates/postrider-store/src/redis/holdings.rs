@@ -32,6 +32,9 @@ impl RedisShared {
         for tenant in self.tenants_with_addresses().await? {
             sums.of(&tenant);
         }
+        for tenant in self.tenants_with_entries().await? {
+            sums.of(&tenant).entries = self.count_entries(&tenant).await?;
+        }
         let mut list = sums.into_list();
         for each in &mut list {
             each.holdings.addresses = self.listed("ai", &each.tenant).await?;

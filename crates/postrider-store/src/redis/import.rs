@@ -86,6 +86,7 @@ impl RedisShared {
             StoreRecord::Delivery(delivery) => self.import_delivery(delivery).await,
             StoreRecord::IdempotencyKey(key) => self.import_key(key).await,
             StoreRecord::Audit(entry) => self.import_audit(entry).await,
+            StoreRecord::Entry(entry) => self.import_entry(entry).await,
             StoreRecord::Rollup(part) => self.put_rollups(std::slice::from_ref(part)).await,
         }
     }

@@ -87,6 +87,14 @@ impl Ledger for RedisStore {
         Ok(self.shared.cancel(tenant, id).await?)
     }
 
+    async fn cancel_deliveries(
+        &self,
+        tenant: Option<&TenantId>,
+        ids: Vec<DeliveryId>,
+    ) -> StoreResult<CancelResult> {
+        Ok(self.shared.cancel_deliveries(tenant, ids).await?)
+    }
+
     async fn counts(&self, tenant: Option<&TenantId>) -> StoreResult<Counts> {
         Ok(self.shared.counts(tenant).await?)
     }

@@ -122,7 +122,7 @@ impl RedisShared {
         packed.int(if needs.is_some() { 0 } else { i64::from(new.count) });
         let all = [NEEDS_PENDING, 0, 0, 0, 0].repeat(new.count as usize);
         packed.bytes(needs.unwrap_or(&all)).bytes(message.tenant.as_str());
-        let tags = tag_members(&message.tenant, &message.envelope.tags, message.id.0);
+        let tags = tag_members(&message.tenant, &message.envelope.marks(), message.id.0);
         packed.list(tags.len());
         for tag in tags.iter() {
             packed.bytes(tag);

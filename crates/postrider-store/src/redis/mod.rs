@@ -8,6 +8,7 @@ mod changes;
 mod cluster_way;
 mod documents;
 mod durability;
+mod entries;
 mod failure;
 mod heard;
 mod holders;

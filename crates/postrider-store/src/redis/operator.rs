@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use async_trait::async_trait;
 use postrider_core::policy::ttl::{DISPATCH_WINDOW, expires_at};
 use postrider_core::ports::store::*;
-use postrider_core::{MessageId, State, TenantId, Timestamp};
+use postrider_core::{DeliveryId, MessageId, State, TenantId, Timestamp};
 
 use super::RedisStore;
 use super::changes::{
@@ -19,7 +19,7 @@ use super::names::{RowPlace, minute};
 use super::row::{RedisRow, place_in_message};
 use super::shared::RedisShared;
 use super::tally::CountChanges;
-use crate::progress::{DeliveryMark, HELD_MS, StoredProgress, is_held, paced};
+use crate::progress::{DeliveryMark, HELD_MS, StoredProgress, died_before, is_held, paced};
 use crate::sharded::{NoteEntry, NoteKind, SHARDS, ShardId, shard_of};
 
 /// Deliveries of one call of a script.
@@ -172,9 +172,41 @@ impl RedisShared {
         id: MessageId,
     ) -> RedisResult<Option<CancelResult>> {
         let Some(found) = self.found_message(tenant, id).await? else { return Ok(None) };
-        let now = self.clock.now();
         let pending = found.rows.iter().filter(|(place, _)| *place == RowPlace::Queue);
         let pending: Vec<_> = pending.map(|(_, row)| row.id).collect();
+        Ok(Some(self.cancel_pending(&pending, found.rows.len()).await?))
+    }
+
+    pub(super) async fn cancel_deliveries(
+        &self,
+        tenant: Option<&TenantId>,
+        asked: Vec<DeliveryId>,
+    ) -> RedisResult<CancelResult> {
+        let (mut pending, mut all) = (Vec::new(), 0);
+        for id in asked {
+            for place in [RowPlace::Queue, RowPlace::Dead, RowPlace::Ledger] {
+                let Some(bytes) = self.row_bytes(place, id.0).await? else { continue };
+                let owner = RedisRow::decode(id.0, &bytes)?.fixed.tenant;
+                if tenant.is_some_and(|tenant| *tenant != owner) {
+                    break;
+                }
+                all += 1;
+                if place == RowPlace::Queue {
+                    pending.push(id.0);
+                }
+                break;
+            }
+        }
+        self.cancel_pending(&pending, all).await
+    }
+
+    /// Cancels those of them that are pending. `all` counts also those that are known to have ended.
+    pub(super) async fn cancel_pending(
+        &self,
+        pending: &[u128],
+        all: usize,
+    ) -> RedisResult<CancelResult> {
+        let now = self.clock.now();
         let plan = |old: &RedisRow| {
             let progress = StoredProgress { state: State::Cancelled, changed: now, ..old.progress };
             let new =
@@ -183,12 +215,12 @@ impl RedisShared {
             let (from, to) = (RowPlace::Queue, RowPlace::Ledger);
             Some(PlannedMove { new, from, to, needs, leaves_dead: false })
         };
-        let done = self.move_rows(&pending, RowPlace::Queue, plan).await?;
+        let done = self.move_rows(pending, RowPlace::Queue, plan).await?;
         let count =
             |of: ChangeResult| done.iter().filter(|(_, result)| *result == of).count() as u64;
         let (cancelled, in_flight) = (count(ChangeResult::Written), count(ChangeResult::Leased));
-        let already_final = found.rows.len() as u64 - cancelled - in_flight;
-        Ok(Some(CancelResult { cancelled, in_flight, already_final }))
+        let already_final = (all as u64).saturating_sub(cancelled + in_flight);
+        Ok(CancelResult { cancelled, in_flight, already_final })
     }
 
     /// The ids of the chosen dead letters or held deliveries, oldest first.
@@ -240,6 +272,9 @@ impl RedisShared {
         let places: BTreeMap<_, _> =
             chosen.iter().zip(0..).map(|(id, place)| (*id, place)).collect();
         let plan = |old: &RedisRow| {
+            if !died_before(&old.progress, how.dead_before) {
+                return None;
+            }
             let place = places.get(&old.id).copied().unwrap_or(0);
             let due = paced(now, place, how.rate_per_s);
             let ttl_s = how.ttl_s.or(ttls.get(&old.id).copied()).unwrap_or(0);

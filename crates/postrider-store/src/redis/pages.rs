@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use futures_util::future::try_join_all;
 use postrider_core::model::id::{from_order_key, order_key_at};
+use postrider_core::model::message::Envelope;
 use postrider_core::ports::store::{DeliveryFilter, Page};
 use postrider_core::{Delivery, DeliveryId, MessageId, State, Timestamp};
 
@@ -187,8 +188,8 @@ impl RedisShared {
         if let Some(message) = filter.message {
             return self.page_of_messages(filter, &places, vec![message], limit).await;
         }
-        if let (Some(tenant), Some(tag)) = (&filter.tenant, &filter.tag) {
-            let messages = self.tagged(&tag_member(tenant, tag, None)).await?;
+        if let (Some(tenant), Some(mark)) = (&filter.tenant, filter.marks().first()) {
+            let messages = self.tagged(&tag_member(tenant, mark, None)).await?;
             return self.page_of_messages(filter, &places, messages, limit).await;
         }
         let mut bounds = IdBounds::new(filter, filter.cursor);
@@ -283,10 +284,8 @@ impl RedisShared {
         if !view::matches(filter, &delivery) {
             return Ok(None);
         }
-        match &filter.tag {
-            Some(tag) if !self.has_tag(row, tag).await? => Ok(None),
-            _ => Ok(Some(delivery)),
-        }
+        let marks = filter.marks();
+        Ok((marks.is_empty() || self.has_marks(row, &marks).await?).then_some(delivery))
     }
 
     pub(super) async fn view_row(
@@ -318,15 +317,17 @@ impl RedisShared {
         Ok(last.filter(|(batch, _)| *batch > row.free_batch).map(|(_, until)| *until))
     }
 
-    async fn has_tag(&self, row: &RedisRow, tag: &str) -> RedisResult<bool> {
+    async fn has_marks(&self, row: &RedisRow, asked: &[Box<str>]) -> RedisResult<bool> {
+        let has = |envelope: &Envelope| {
+            let marks = envelope.marks();
+            asked.iter().all(|mark| marks.contains(mark))
+        };
         if row.shares_message {
             let message = self.shared_message(row.fixed.message.0).await?;
-            return Ok(message
-                .is_some_and(|m| m.message.envelope.tags.iter().any(|known| **known == *tag)));
+            return Ok(message.is_some_and(|message| has(&message.message.envelope)));
         }
         let Some(json) = &row.fixed.envelope else { return Ok(false) };
-        let envelope: postrider_core::model::message::Envelope = parse(json, "an envelope")?;
-        Ok(envelope.tags.iter().any(|known| **known == *tag))
+        Ok(has(&parse(json, "an envelope")?))
     }
 
     /// Messages with a tag, newest first.

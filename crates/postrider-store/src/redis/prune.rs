@@ -203,7 +203,9 @@ impl RedisShared {
                     let envelope: postrider_core::model::message::Envelope =
                         parse(json, "an envelope")?;
                     let tags = all.key(self.names.of(shard, "g"));
-                    for tag in tag_members(&row.fixed.tenant, &envelope.tags, row.fixed.message.0) {
+                    for tag in
+                        tag_members(&row.fixed.tenant, &envelope.marks(), row.fixed.message.0)
+                    {
                         change.run("ZREM", tags, &[&tag]);
                     }
                 }

@@ -342,6 +342,7 @@ impl RedisRow {
             shares_message: self.shares_message,
             target: Arc::new(target.ok_or_else(|| RedisFailure::damaged("a delivery's address"))?),
             hash: self.fixed.hash,
+            recipient: self.fixed.recipient.map(Into::into),
             address_since: self.fixed.address_since.map(Timestamp),
             progress: self.progress,
             mark: self.mark,

@@ -48,6 +48,7 @@ scripts! {
     DOCUMENT_PRUNE "document_prune.lua"
     DOCUMENTS "documents.lua"
     AUDIT "audit.lua"
+    ENTRIES "entries.lua"
     ROLLUPS "rollups.lua"
     ROLLUPS_READ "rollups_read.lua"
 }

@@ -313,6 +313,7 @@ impl StoreTransfer for RedisStore {
                 Ok(RecordPage { records, next: None })
             }
             RecordKind::Audit => crate::audit_pages::export(self, after, limit.max(1)).await,
+            RecordKind::Entry => crate::entry_pages::export(self, after, limit.max(1)).await,
             RecordKind::Rollup => crate::rollup_pages::export(self, after, limit.max(1)).await,
             _ => Ok(self.shared.export(kind, after, limit.max(1), over_by).await?),
         }

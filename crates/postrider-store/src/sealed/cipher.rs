@@ -30,6 +30,7 @@ pub(super) enum FieldKind {
     Target,
     Recipient,
     Document,
+    Entry,
 }
 
 impl FieldKind {
@@ -39,6 +40,7 @@ impl FieldKind {
             Self::Target => "target",
             Self::Recipient => "recipient",
             Self::Document => "document",
+            Self::Entry => "entry",
         }
     }
 }

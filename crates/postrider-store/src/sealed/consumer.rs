@@ -41,6 +41,7 @@ impl SealedConsumer {
         last: &mut LastMessage,
     ) -> StoreResult<Result<(), OpenError>> {
         let tenant = leased.message.tenant.clone();
+        leased.recipient = self.keys.open_recipient(&tenant, leased.recipient.take()).await?;
         match self.keys.open_target(&tenant, &leased.target).await? {
             Ok(Some(target)) => leased.target = Arc::new(target),
             Ok(None) => {}

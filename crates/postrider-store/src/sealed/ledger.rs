@@ -164,6 +164,14 @@ impl Ledger for SealedStore {
         self.inner.cancel(tenant, id).await
     }
 
+    async fn cancel_deliveries(
+        &self,
+        tenant: Option<&TenantId>,
+        ids: Vec<DeliveryId>,
+    ) -> StoreResult<CancelResult> {
+        self.inner.cancel_deliveries(tenant, ids).await
+    }
+
     async fn counts(&self, tenant: Option<&TenantId>) -> StoreResult<Counts> {
         self.inner.counts(tenant).await
     }

@@ -6,6 +6,7 @@ mod cipher;
 mod consumer;
 mod data_keys;
 mod documents;
+mod entries;
 mod intake;
 mod ledger;
 mod master_key;

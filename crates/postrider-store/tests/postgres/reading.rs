@@ -1,5 +1,6 @@
 //! How much is read of a queue in which much waits.
 
+use postrider_core::TenantId;
 use postrider_core::ports::store::*;
 use postrider_store::PostgresStore;
 use postrider_store::conformance::message;
@@ -43,4 +44,34 @@ async fn what_waits_in_a_lane_is_read_once_however_much_it_is() {
     until("the server counts", async || read() >= PENDING / 4).await;
     tokio::time::sleep(std::time::Duration::from_millis(1_500)).await;
     assert!(read() <= 2 * PENDING, "{} rows were read for {PENDING} deliveries", read());
+}
+
+/// Rows of the queue that were read so far. The server counts a moment later.
+async fn rows_read(schema: &str) -> u64 {
+    tokio::time::sleep(std::time::Duration::from_millis(1_500)).await;
+    let sql = format!(
+        "SELECT seq_tup_read + coalesce(idx_tup_fetch, 0) FROM pg_stat_user_tables \
+         WHERE schemaname = '{schema}' AND relname = 'queue'"
+    );
+    SERVER.sql(&sql).unwrap().parse().unwrap()
+}
+
+#[tokio::test]
+async fn a_list_of_a_tenant_reads_no_rows_of_others() {
+    let schema = schema();
+    let store = PostgresStore::open_on(options(&SERVER, &schema), clock()).await.unwrap();
+    store.accept(vec![message("rare", 1)]).await.remove(0).unwrap();
+    for _ in 0..PENDING / 500 {
+        let new = vec![message("acme", 1); 500];
+        store.accept(new).await.into_iter().for_each(|answer| drop(answer.unwrap()));
+    }
+    let before = rows_read(&schema).await;
+    let tenant = Some(TenantId::new("rare"));
+    for provider in [None, Some("https://host-1.example".into())] {
+        let filter =
+            DeliveryFilter { tenant: tenant.clone(), provider, ..DeliveryFilter::default() };
+        assert_eq!(store.deliveries(filter).await.unwrap().items.len(), 1);
+    }
+    let read = rows_read(&schema).await - before;
+    assert!(read < 100, "{read} rows were read for two lists of one delivery");
 }

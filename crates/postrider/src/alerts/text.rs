@@ -42,7 +42,7 @@ impl AlertText {
             tenants: record.tenants.keys().map(ToString::to_string).collect(),
             doing: key.kind.doing().to_owned(),
             remedy: key.kind.remedy().to_owned(),
-            link: format!("{}/#problem={}", link_base.trim_end_matches('/'), record.id),
+            link: format!("{}/problems/{}", link_base.trim_end_matches('/'), record.id),
             status_page: status_page(&key.channel, &key.provider).map(str::to_owned),
         }
     }
@@ -178,7 +178,7 @@ mod tests {
             AlertRouteKind::Email,
         ] {
             let message = alert.message(kind, &place("https://a.example")).to_string();
-            let link = format!("https://p.example/#problem={}", alert.problem);
+            let link = format!("https://p.example/problems/{}", alert.problem);
             for part in [&*link, "Look at the provider's status page", "https://slack-status.com/"]
             {
                 assert!(message.contains(part), "{kind:?} lacks {part}: {message}");

@@ -1,12 +1,15 @@
 //! The registry of addresses: create, show and delete them. Shows no endpoint and no key.
 
 use postrider_channels::webpush::WebpushTarget;
-use postrider_core::AddressId;
+use postrider_core::ports::store::NewAddress;
+use postrider_core::{Address, AddressId, TenantId};
+use postrider_dispatch::QuotaExcess;
 
 use super::channel_schema::AddressRequest;
 use super::prelude::*;
 use super::views::{AddressBody, AddressPage};
 use super::{cursor, parameters, strikes};
+use crate::events::{EventKind, LoggedEvent};
 
 /// Which addresses to show.
 #[derive(Debug, Default, Deserialize, IntoParams)]
@@ -34,21 +37,37 @@ pub(crate) async fn create(
     if let Some(target) = WebpushTarget::with_vapid_key(&new.target, active) {
         new.target = target;
     }
-    let room = app.quotas.check_address(&app.config(), &access.tenant);
-    let (address, is_new) = app.store.put_address(new).await?;
-    match room {
-        // Whether the address was known, only the store can tell.
-        Err(excess) if is_new => {
-            app.store.delete_address(&access.tenant, address.id, false).await?;
-            // Whoever tries again at once has to wait.
-            tokio::time::sleep(postrider_dispatch::QUOTA_PAUSE).await;
-            return Err(excess.into());
-        }
-        Ok(()) if is_new => app.quotas.note_addresses(&access.tenant, 1),
-        _ => {}
+    let (address, is_new) = match app.quotas.check_address(&app.config(), &access.tenant) {
+        Ok(()) => app.store.put_address(new).await?,
+        Err(excess) => put_if_known(&app, &access.tenant, new, excess).await?,
+    };
+    if is_new {
+        app.quotas.note_addresses(&access.tenant, 1);
     }
+    let event = LoggedEvent::of_address(EventKind::AddressRegistered, &address, app.clock.now());
+    app.events.note(vec![event]).await;
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, Json(AddressBody::from(address))).into_response())
+}
+
+/// Of a tenant with as many addresses as it may have: registers again what is registered, and refuses the rest.
+async fn put_if_known(
+    app: &SharedState,
+    tenant: &TenantId,
+    new: NewAddress,
+    excess: QuotaExcess,
+) -> ApiResult<(Address, bool)> {
+    let turn = app.intake.quotas().turn_of(tenant).await?;
+    // A hash can also be known by a mark or a strike. Whether the address is, only the store can tell.
+    if app.store.known_hash(tenant, &[new.hash]).await?.is_some() {
+        let (address, is_new) = app.store.put_address(new).await?;
+        if !is_new {
+            return Ok((address, false));
+        }
+        app.store.delete_address(tenant, address.id, false).await?;
+    }
+    turn.pause().await;
+    Err(excess.into())
 }
 
 /// Addresses, oldest first.
@@ -81,7 +100,8 @@ pub(crate) async fn show(
     let address = found.ok_or_else(|| Problem::not_found("address", id))?;
     let strikes = strikes::of(&app, &tenant, address.hash).await?;
     let strikes = strikes.into_iter().map(Into::into).collect();
-    Ok(Json(AddressBody { strikes, ..address.into() }))
+    let facts = super::audience::facts::of(&app, &tenant, address.hash).await?;
+    Ok(Json(AddressBody { strikes, facts, ..address.into() }))
 }
 
 /// Delete an address. What is queued for its endpoint is cancelled when it would be sent.
@@ -93,6 +113,11 @@ pub(crate) async fn delete(
     Path(text): Path<String>,
 ) -> ApiResult<StatusCode> {
     let id: AddressId = parameters::id("id", &text)?;
+    let found = app.store.address(&access.tenant, id).await?;
+    let address = found.ok_or_else(|| Problem::not_found("address", id))?;
+    let event = LoggedEvent::of_address(EventKind::AddressDeleted, &address, app.clock.now());
+    // Before it is deleted: a caller that gets no answer finds it gone, and does not ask again.
+    app.events.note(vec![event]).await;
     if !app.store.delete_address(&access.tenant, id, true).await? {
         return Err(Problem::not_found("address", id));
     }

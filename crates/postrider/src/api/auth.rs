@@ -118,6 +118,8 @@ rights_for_tenants! {
     TemplateAccess: Manage;
     /// The right to acknowledge and mute problems.
     ProblemAccess: Manage;
+    /// The right to change subscriptions to events.
+    EventAccess: Manage;
 }
 
 /// The right to see the public keys that browsers subscribe with.
@@ -147,6 +149,32 @@ impl FromRequestParts<SharedState> for PreviewAccess {
         let (caller, view) = identify(parts, app)?;
         allow(app, &caller, &[KeyScope::Send, KeyScope::Manage])?;
         Ok(Self { view })
+    }
+}
+
+/// A caller of whom a job needs another scope by its kind.
+pub(crate) struct JobAccess {
+    pub(crate) caller: Caller,
+    pub view: Option<TenantId>,
+}
+
+impl JobAccess {
+    /// The tenant, for jobs of exactly one.
+    pub(crate) fn tenant(&self) -> Result<TenantId, Problem> {
+        one_tenant(self.view.clone())
+    }
+
+    pub(crate) fn require(&self, app: &SharedState, scope: KeyScope) -> Result<(), Problem> {
+        allow(app, &self.caller, &[scope])
+    }
+}
+
+impl FromRequestParts<SharedState> for JobAccess {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &SharedState) -> Result<Self, Problem> {
+        let (caller, view) = identify(parts, app)?;
+        Ok(Self { caller, view })
     }
 }
 

@@ -1,11 +1,12 @@
 //! Dead letters: list, replay (at a chosen rate) and discard them.
 
+use postrider_core::DeliveryId;
 use postrider_core::policy::backoff::RetryPolicy;
 use postrider_core::policy::ttl;
 use postrider_core::ports::store::{DeliveryFilter, Replay, Selection};
-use postrider_core::{DeadReason, DeliveryId};
 
-use super::parameters::{channel, id, name, reasons, time};
+use super::delivery_filter::DeliveryFilterBody;
+use super::parameters::id;
 use super::prelude::*;
 use super::views::{DeliveryBody, DeliveryPage};
 use super::{cursor as cursors, schema};
@@ -21,10 +22,21 @@ pub(crate) struct DeadLetterQuery {
     pub reason: Option<String>,
     /// A channel, e.g. `webhook`.
     pub channel: Option<String>,
+    /// The provider of the delivery, e.g. `https://hooks.example.com`.
+    pub provider: Option<String>,
+    pub class: Option<String>,
+    /// The account that the last attempt went through.
+    pub account: Option<String>,
     /// Part of the last attempt's code or detail.
     pub error: Option<String>,
     /// One of the tags of the message.
     pub tag: Option<String>,
+    pub campaign: Option<String>,
+    pub recipient: Option<String>,
+    /// `msg_…`
+    pub message: Option<String>,
+    /// Those of the message that was accepted under this key, while the key is remembered. Needs one tenant.
+    pub idempotency_key: Option<String>,
     /// Not older than this (RFC 3339).
     pub since: Option<String>,
     /// Older than this (RFC 3339).
@@ -32,6 +44,27 @@ pub(crate) struct DeadLetterQuery {
     pub cursor: Option<String>,
     /// 1 to 1000, 50 if absent.
     pub limit: Option<usize>,
+}
+
+impl DeadLetterQuery {
+    fn filter(self) -> DeliveryFilterBody {
+        DeliveryFilterBody {
+            reason: self.reason,
+            channel: self.channel,
+            provider: self.provider,
+            class: self.class,
+            account: self.account,
+            error: self.error,
+            tag: self.tag,
+            campaign: self.campaign,
+            recipient: self.recipient,
+            message: self.message,
+            idempotency_key: self.idempotency_key,
+            since: self.since,
+            until: self.until,
+            ..DeliveryFilterBody::default()
+        }
+    }
 }
 
 /// Dead letters, newest first.
@@ -42,31 +75,16 @@ pub(crate) async fn list(
     access: ReadAccess,
     StrictQuery(query): StrictQuery<DeadLetterQuery>,
 ) -> ApiResult<Json<DeliveryPage>> {
-    let DeadLetterQuery { reason, channel, error, tag, since, until, cursor, limit: size } = query;
-    let filter = DeliveryFilter {
-        tenant: access.view,
-        cursor: cursors::decode(cursor.as_deref(), |id| id.parse().ok())?,
-        limit: limit(size)?,
-        ..filter_of(DeadLetterFilter { reason, channel, error, tag, since, until })?
+    let (cursor, limit) =
+        (cursors::decode(query.cursor.as_deref(), |id| id.parse().ok())?, limit(query.limit)?);
+    let Some(filter) = query.filter().read(&app, access.view).await? else {
+        return Ok(Json(DeliveryPage { items: Vec::new(), next: None }));
     };
+    let filter = DeliveryFilter { cursor, limit, ..filter };
     let (items, next) = page(app.store.dead_letters(filter).await?);
     // Lists of dead letters are passed on to people who need not know whom a message was for.
     let nameless = |body: DeliveryBody| DeliveryBody { recipient: None, ..body };
     Ok(Json(DeliveryPage { items: items.into_iter().map(nameless).collect(), next }))
-}
-
-/// Selects dead letters; `{}` selects all of them.
-#[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields, default)]
-#[schema(as = DeadFilter)]
-pub(crate) struct DeadLetterFilter {
-    pub reason: Option<String>,
-    pub channel: Option<String>,
-    pub error: Option<String>,
-    /// One of the tags of the message.
-    pub tag: Option<String>,
-    pub since: Option<String>,
-    pub until: Option<String>,
 }
 
 /// Exactly one of `ids` and `filter`.
@@ -74,7 +92,7 @@ pub(crate) struct DeadLetterFilter {
 #[serde(deny_unknown_fields)]
 pub(crate) struct ReplayRequest {
     pub ids: Option<Vec<String>>,
-    pub filter: Option<DeadLetterFilter>,
+    pub filter: Option<DeliveryFilterBody>,
     /// At most this many become due per second; all at once if absent.
     pub rate_per_s: Option<f64>,
     /// The new time to live; the message's own if absent.
@@ -89,7 +107,7 @@ pub(crate) struct ReplayRequest {
 #[serde(deny_unknown_fields)]
 pub(crate) struct DiscardRequest {
     pub ids: Option<Vec<String>>,
-    pub filter: Option<DeadLetterFilter>,
+    pub filter: Option<DeliveryFilterBody>,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -121,8 +139,13 @@ pub(crate) async fn replay(
     }
     check_retry(request.retry.as_ref())?;
     let chosen = chosen(request.ids.as_deref(), request.filter.as_ref());
-    let which = selection(request.ids, request.filter)?;
-    let how = Replay { ttl_s: request.ttl_s, rate_per_s: request.rate_per_s, retry: request.retry };
+    let which = selection(&app, &access.tenant, request.ids, request.filter).await?;
+    let how = Replay {
+        ttl_s: request.ttl_s,
+        rate_per_s: request.rate_per_s,
+        retry: request.retry,
+        dead_before: None,
+    };
     let replayed = app.store.replay(Some(&access.tenant), which, how).await?;
     audit(&access.caller, "dead_letters.replay", &"", replayed);
     note_audit(|draft| draft.filter = chosen);
@@ -138,7 +161,7 @@ pub(crate) async fn discard(
     JsonBody(request): JsonBody<DiscardRequest>,
 ) -> ApiResult<Json<DiscardResponse>> {
     let chosen = chosen(request.ids.as_deref(), request.filter.as_ref());
-    let which = selection(request.ids, request.filter)?;
+    let which = selection(&app, &access.tenant, request.ids, request.filter).await?;
     let discarded = app.store.discard(Some(&access.tenant), which).await?;
     audit(&access.caller, "dead_letters.discard", &"", discarded);
     note_audit(|draft| draft.filter = chosen);
@@ -146,7 +169,7 @@ pub(crate) async fn discard(
 }
 
 /// As strict as the intake: a policy without waits or without an end would overload a provider.
-fn check_retry(policy: Option<&RetryPolicy>) -> ApiResult<()> {
+pub(super) fn check_retry(policy: Option<&RetryPolicy>) -> ApiResult<()> {
     let Some(Err(errors)) = policy.map(RetryPolicy::validate) else { return Ok(()) };
     let below = |mut e: postrider_dispatch::FieldError| {
         e.field = format!("retry.{}", e.field);
@@ -179,25 +202,21 @@ pub(super) fn delivery_ids(ids: &[String]) -> ApiResult<Vec<DeliveryId>> {
     ids.iter().map(|text| id("ids", text)).collect()
 }
 
-fn selection(ids: Option<Vec<String>>, filter: Option<DeadLetterFilter>) -> ApiResult<Selection> {
+async fn selection(
+    app: &SharedState,
+    tenant: &TenantId,
+    ids: Option<Vec<String>>,
+    filter: Option<DeliveryFilterBody>,
+) -> ApiResult<Selection> {
     match (ids, filter) {
         (Some(ids), None) => Ok(Selection::Ids(delivery_ids(&ids)?)),
-        (None, Some(filter)) => Ok(Selection::Filter(filter_of(filter)?)),
+        (None, Some(filter)) => Ok(match filter.read(app, Some(tenant.clone())).await? {
+            Some(filter) => Selection::Filter(filter),
+            None => Selection::Ids(Vec::new()),
+        }),
         (given, _) => {
             let found = if given.is_some() { "both" } else { "neither" };
             Err(Problem::field("ids or filter", found, "exactly one of ids and filter"))
         }
     }
-}
-
-fn filter_of(filter: DeadLetterFilter) -> ApiResult<DeliveryFilter> {
-    Ok(DeliveryFilter {
-        reason: name("reason", filter.reason, DeadReason::parse, reasons)?,
-        channel: channel(filter.channel)?,
-        error: filter.error,
-        tag: filter.tag.map(Into::into),
-        since: time("since", filter.since)?,
-        until: time("until", filter.until)?,
-        ..DeliveryFilter::default()
-    })
 }

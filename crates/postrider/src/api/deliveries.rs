@@ -1,10 +1,13 @@
 //! Deliveries: list them, show their attempts, explain their state.
 
+use postrider_core::policy::audience::{IntendedSend, SendVerdict};
 use postrider_core::ports::store::DeliveryFilter;
-use postrider_core::{DeliveryId, LaneKey, State as DeliveryState};
+use postrider_core::{Class, Delivery, DeliveryId, LaneKey, State as DeliveryState};
+use postrider_dispatch::audience::{PersonRecord, ReachedPerson};
 
+use super::delivery_filter::DeliveryFilterBody;
 use super::explain::{ExplainContext, ExplanationBody, explain};
-use super::parameters::{self, channel, name, optional_id, states, time};
+use super::parameters;
 use super::prelude::*;
 use super::views::{DeliveryBody, DeliveryPage};
 use super::{cursor, strikes};
@@ -16,8 +19,18 @@ use super::{cursor, strikes};
 pub(crate) struct DeliveryQuery {
     /// A state such as `retrying`.
     pub state: Option<String>,
+    /// Why it is a dead letter, such as `retries_exhausted`.
+    pub reason: Option<String>,
     /// A channel, e.g. `webhook`.
     pub channel: Option<String>,
+    /// The provider of the delivery, e.g. `https://hooks.example.com`.
+    pub provider: Option<String>,
+    pub class: Option<String>,
+    /// The account that the last attempt went through.
+    pub account: Option<String>,
+    /// Part of the last attempt's code or detail.
+    pub error: Option<String>,
+    pub campaign: Option<String>,
     pub recipient: Option<String>,
     /// `msg_…`
     pub message: Option<String>,
@@ -37,6 +50,28 @@ pub(crate) struct DeliveryQuery {
     pub limit: Option<usize>,
 }
 
+impl DeliveryQuery {
+    fn filter(self) -> DeliveryFilterBody {
+        DeliveryFilterBody {
+            state: self.state,
+            reason: self.reason,
+            channel: self.channel,
+            provider: self.provider,
+            class: self.class,
+            account: self.account,
+            error: self.error,
+            tag: self.tag,
+            campaign: self.campaign,
+            recipient: self.recipient,
+            message: self.message,
+            idempotency_key: self.idempotency_key,
+            held: self.held,
+            since: self.since,
+            until: self.until,
+        }
+    }
+}
+
 /// Deliveries, newest first.
 #[utoipa::path(get, path = "/v1/deliveries", tag = "deliveries", params(DeliveryQuery),
     responses((status = 200, body = DeliveryPage), (status = "4XX", body = Problem)))]
@@ -45,32 +80,12 @@ pub(crate) async fn list(
     access: ReadAccess,
     StrictQuery(query): StrictQuery<DeliveryQuery>,
 ) -> ApiResult<Json<DeliveryPage>> {
-    let mut message = optional_id("message", query.message)?;
-    if let Some(key) = &query.idempotency_key {
-        let tenant = access.view.as_ref().ok_or_else(|| {
-            let allowed = "a key of one tenant, or the header Postrider-Tenant";
-            Problem::field("idempotency_key", "a request for all tenants", allowed)
-        })?;
-        let found = app.intake.message_of_key(tenant, key).await?;
-        if found.is_none() || message.is_some_and(|message| Some(message) != found) {
-            return Ok(Json(DeliveryPage { items: Vec::new(), next: None }));
-        }
-        message = found;
-    }
-    let filter = DeliveryFilter {
-        tenant: access.view,
-        state: name("state", query.state, DeliveryState::parse, states)?,
-        channel: channel(query.channel)?,
-        recipient: query.recipient.map(Into::into),
-        message,
-        tag: query.tag.map(Into::into),
-        held: query.held.unwrap_or(false),
-        since: time("since", query.since)?,
-        until: time("until", query.until)?,
-        cursor: cursor::decode(query.cursor.as_deref(), |id| id.parse().ok())?,
-        limit: limit(query.limit)?,
-        ..DeliveryFilter::default()
+    let (cursor, limit) =
+        (cursor::decode(query.cursor.as_deref(), |id| id.parse().ok())?, limit(query.limit)?);
+    let Some(filter) = query.filter().read(&app, access.view).await? else {
+        return Ok(Json(DeliveryPage { items: Vec::new(), next: None }));
     };
+    let filter = DeliveryFilter { cursor, limit, ..filter };
     let (items, next) = page(app.store.deliveries(filter).await?);
     Ok(Json(DeliveryPage { items, next }))
 }
@@ -114,6 +129,7 @@ pub(crate) async fn explanation(
     if let (Some(class), Some(policy)) = (&mut class, own_policy) {
         class.retry = policy;
     }
+    let in_quiet_hours = is_in_quiet_hours(&app, &delivery, class.as_ref()).await?;
     let shortage = app.lanes.shortage();
     let config = app.config();
     let region = config.tenants.get(delivery.tenant.as_str()).and_then(|t| t.region.as_deref());
@@ -124,6 +140,7 @@ pub(crate) async fn explanation(
         lane: lane.as_ref(),
         standing: &standing,
         address_rest: app.lanes.address_rest(&key, delivery.address_hash),
+        in_quiet_hours,
         shortage: shortage.as_deref(),
         class: class.as_ref(),
         // Another server may send what a shared store has.
@@ -133,11 +150,33 @@ pub(crate) async fn explanation(
     })))
 }
 
-async fn find(
+/// Whether the recipient of a delivery that waits has quiet hours now.
+async fn is_in_quiet_hours(
     app: &SharedState,
-    access: &ReadAccess,
-    text: &str,
-) -> ApiResult<postrider_core::Delivery> {
+    delivery: &Delivery,
+    class: Option<&Class>,
+) -> ApiResult<bool> {
+    let rules = app.audience.book().rules(&delivery.tenant);
+    let (Some(rules), Some(class), DeliveryState::Parked) = (rules, class, delivery.state) else {
+        return Ok(false);
+    };
+    let (recipient, hash) = (delivery.recipient.clone(), delivery.address_hash);
+    let people = [ReachedPerson { recipient, hash }];
+    let found = app.audience.book().look_up(&delivery.tenant, &rules, &people).await?;
+    let send = IntendedSend {
+        category: None,
+        channel: delivery.channel,
+        on_quiet: class.quiet_hours,
+        expires_at: delivery.expires_at,
+        now: app.clock.wall(),
+        random: 0.0,
+    };
+    let waits =
+        |record: &PersonRecord| matches!(record.assess(&rules, send), SendVerdict::Wait { .. });
+    Ok(found.first().is_some_and(waits))
+}
+
+async fn find(app: &SharedState, access: &ReadAccess, text: &str) -> ApiResult<Delivery> {
     let id: DeliveryId = parameters::id("id", text)?;
     let found = app.store.delivery(access.view.as_ref(), id).await?;
     found.ok_or_else(|| Problem::not_found("delivery", id))

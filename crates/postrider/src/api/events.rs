@@ -1,50 +1,95 @@
-//! `GET /v1/events`: server-sent events about deliveries and lanes as they happen.
+//! `GET /v1/events`: server-sent events about deliveries and lanes as they happen. With a position, the
+//! [log of events](super::logged_events) instead.
 
 use std::convert::Infallible;
 use std::time::Duration;
 
+use axum::http::HeaderMap;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use futures_util::{Stream, stream};
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::watch;
 
-use super::OpenPermit;
+use super::logged_events::{LoggedEventPage, LoggedEventQuery};
 use super::prelude::*;
+use super::{OpenPermit, logged_events};
 use crate::keys::KeyEnd;
 use crate::telemetry::EventBody;
 
 /// One caller that listens to events.
 struct EventListener {
     events: Receiver<EventBody>,
-    draining: watch::Receiver<bool>,
-    app: SharedState,
-    /// Tells when the caller's key stops working.
-    key_end: KeyEnd,
+    end: StreamEnd,
     _place: OpenPermit,
     view: Option<TenantId>,
 }
 
-/// Events as they happen: `attempted`, `finished`, `lane` (a provider's lanes stop or start) and
-/// `address` (a strike). A listener that is too slow gets `missed` with a count. Events are not
-/// stored. The stream ends when the key is revoked or expires.
-#[utoipa::path(get, path = "/v1/events", tag = "overview",
-    responses((status = 200, body = EventBody, content_type = "text/event-stream"), (status = 429, body = Problem)))]
+/// Events. With `after` or `Last-Event-ID`: from the log, as a page of JSON or, with `Accept: text/event-stream`, as a
+/// stream that goes on; each has its position as `id`. The log is kept while there is a subscription to its events, and
+/// for `events.kept_h`. Without a position: a stream of what happens at this moment: `attempted`, `finished`, `lane` (a
+/// provider's lanes stop or start) and `address` (a strike), which is not stored; a listener that is too slow gets
+/// `missed` with a count. A stream ends when the key is revoked or expires.
+#[utoipa::path(get, path = "/v1/events", tag = "events",
+    params(LoggedEventQuery, ("Last-Event-ID" = Option<String>, Header, description = "As `after`, for streams")),
+    responses((status = 200, description = "A page, or a stream of `EventBody` or `LoggedEvent`",
+            content((LoggedEventPage = "application/json"), (EventBody = "text/event-stream"))),
+        (status = "4XX", body = Problem)))]
 pub(crate) async fn events(
     State(app): State<SharedState>,
     access: ReadAccess,
-) -> ApiResult<Sse<impl Stream<Item = Result<Event, Infallible>>>> {
+    headers: HeaderMap,
+    StrictQuery(query): StrictQuery<LoggedEventQuery>,
+) -> ApiResult<Response> {
+    let request = query.read(&headers)?;
+    let Some(request) = request else { return Ok(live(app, access)?.into_response()) };
+    logged_events::check_logged(&app, access.view.as_ref())?;
+    if !request.is_stream {
+        return Ok(logged_events::page(&app, access.view, request).await?.into_response());
+    }
+    let place = place(&app, &access)?;
+    let stop = StreamEnd::new(&app, &access);
+    Ok(logged_events::stream(app, access.view, request, stop, place).await.into_response())
+}
+
+fn place(app: &SharedState, access: &ReadAccess) -> ApiResult<OpenPermit> {
     let max = app.config().server.key_event_streams_max.max(1);
-    let place = access.caller.gate.streams.take(max).ok_or_else(|| {
+    access.caller.gate.streams.take(max).ok_or_else(|| {
         app.metrics.call_limited("stream");
         let detail = "this key has as many event streams as server.key_event_streams_max allows";
         Problem::too_many(detail, Duration::from_secs(4))
-    })?;
+    })
+}
+
+/// Tells when a stream has to end: the server shuts down, or the key stops working.
+pub(super) struct StreamEnd {
+    draining: watch::Receiver<bool>,
+    key_end: KeyEnd,
+    app: SharedState,
+}
+
+impl StreamEnd {
+    fn new(app: &SharedState, access: &ReadAccess) -> Self {
+        let draining = app.draining.subscribe();
+        Self { draining, key_end: app.keys.end_of(&access.caller), app: app.clone() }
+    }
+
+    pub(super) async fn wait(&mut self) {
+        tokio::select! {
+            _ = self.key_end.wait(&self.app.keys) => {}
+            _ = self.draining.wait_for(|draining| *draining) => {}
+        }
+    }
+}
+
+fn live(
+    app: SharedState,
+    access: ReadAccess,
+) -> ApiResult<Sse<impl Stream<Item = Result<Event, Infallible>>>> {
+    let place = place(&app, &access)?;
     let listener = EventListener {
         events: app.metrics.events.subscribe(),
-        draining: app.draining.subscribe(),
-        key_end: app.keys.end_of(&access.caller),
-        app,
+        end: StreamEnd::new(&app, &access),
         _place: place,
         view: access.view,
     };
@@ -61,9 +106,8 @@ impl EventListener {
         loop {
             let received = tokio::select! {
                 biased;
-                _ = self.key_end.wait(&self.app.keys) => return None,
+                () = self.end.wait() => return None,
                 received = self.events.recv() => received,
-                _ = self.draining.wait_for(|draining| *draining) => return None,
             };
             match received {
                 Ok(event) if event.is_seen_by(self.view.as_ref()) => {

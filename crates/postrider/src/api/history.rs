@@ -195,8 +195,8 @@ pub(crate) async fn history(
     access: ReadAccess,
     StrictQuery(query): StrictQuery<HistoryQuery>,
 ) -> ApiResult<Json<History>> {
-    let spans = || RollupSpan::ALL.map(RollupSpan::name).join(" or ");
-    let known = |text: &str| RollupSpan::ALL.into_iter().find(|span| span.name() == text);
+    let spans = || RollupSpan::COUNTED.map(RollupSpan::name).join(" or ");
+    let known = |text: &str| RollupSpan::COUNTED.into_iter().find(|span| span.name() == text);
     let Some(span) = name("resolution", query.resolution.clone(), known, spans)? else {
         return rates(&app, &access, &query).map(Json);
     };

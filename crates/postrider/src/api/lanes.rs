@@ -1,15 +1,18 @@
 //! Lanes: their state, what holds them up and until when, and what an operator can do.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use postrider_core::policy::breaker::BreakerOverride;
 use postrider_core::ports::store::LaneDepth;
 use postrider_core::{LaneId, LaneKey, LaneState};
-use postrider_dispatch::lanes::{GateVerdict, LaneReport};
+use postrider_dispatch::lanes::{GateVerdict, LaneReport, OperatorOrder};
 
 use super::explain::GateBody;
 use super::prelude::*;
 
+const REASON_MAX: usize = 200;
+const PAUSED_FOR_MAX: u64 = 30 * 86_400;
 /// The maximum number of lanes that a search reads.
 const LANES_MAX: usize = 1_000_000;
 
@@ -140,17 +143,50 @@ pub(crate) async fn show(
     Ok(Json(detail(&app, lane)))
 }
 
-/// Pause a lane: send nothing until it is resumed, also after a restart.
+/// Why a lane is paused, and for how long.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct PauseRequest {
+    /// At most 200 characters.
+    pub reason: Option<String>,
+    /// In seconds, at most 30 days. If absent, until it is resumed.
+    pub for_s: Option<u64>,
+}
+
+impl PauseRequest {
+    fn order(self, order: OperatorOrder) -> ApiResult<OperatorOrder> {
+        if let Some(reason) = &self.reason
+            && (reason.chars().count() > REASON_MAX || reason.chars().any(char::is_control))
+        {
+            let allowed = format!("at most {REASON_MAX} characters, and no control characters");
+            return Err(Problem::field("reason", quoted(reason), allowed));
+        }
+        if let Some(for_s) = self.for_s.filter(|for_s| !(1..=PAUSED_FOR_MAX).contains(for_s)) {
+            let allowed = format!("1 to {PAUSED_FOR_MAX} seconds");
+            return Err(Problem::field("for_s", for_s.to_string(), allowed));
+        }
+        let until = self.for_s.map(|for_s| order.at + Duration::from_secs(for_s));
+        let reason = self.reason.map(|reason| reason.trim().into());
+        Ok(OperatorOrder { reason, until, ..order })
+    }
+}
+
+/// Pause a lane: send nothing until it is resumed or the time is over, also after a restart.
 #[utoipa::path(post, path = "/v1/lanes/{id}/pause", tag = "lanes", params(("id" = u32, Path)),
-    responses((status = 200, body = LaneDetail), (status = 404, body = Problem)))]
+    request_body = PauseRequest,
+    responses((status = 200, body = LaneDetail), (status = 404, body = Problem), (status = 422, body = Problem)))]
 pub(crate) async fn pause(
     State(app): State<SharedState>,
     access: ManageAccess,
     Path(id): Path<String>,
+    JsonBody(request): JsonBody<Option<PauseRequest>>,
 ) -> ApiResult<Json<LaneDetail>> {
     let lane = find(&app, Some(&access.tenant), &id).await?;
-    app.operator.pause_lane(&lane.key, app.order(&access.caller)).await?;
+    let order = request.unwrap_or_default().order(app.order(&access.caller))?;
+    let noted = serde_json::json!({"reason": order.reason.as_deref(), "until": order.until.map(Time::from)});
+    app.operator.pause_lane(&lane.key, order).await?;
     audit(&access.caller, "lane.pause", &lane.key, 1);
+    note_audit(|draft| draft.after = Some(noted));
     Ok(Json(detail(&app, lane)))
 }
 

@@ -7,6 +7,17 @@ use postrider_dispatch::{IntakeAnswer, IntakeRefusal};
 
 use super::problem::Problem;
 
+/// The `traceparent` that a message names itself.
+pub(crate) fn own_traceparent(body: &[u8]) -> Option<String> {
+    #[derive(serde::Deserialize)]
+    struct TraceField {
+        traceparent: Option<String>,
+    }
+    // Most messages have none, and are not read twice.
+    memchr::memmem::find(body, b"\"traceparent\"")?;
+    serde_json::from_slice::<TraceField>(body).ok()?.traceparent
+}
+
 /// Writes `{"id":…,"deliveries":[…],"duplicate":…}`.
 pub(crate) fn accepted(out: &mut Vec<u8>, answer: &IntakeAnswer) {
     out.push(b'{');
@@ -37,7 +48,7 @@ pub(crate) fn refused(out: &mut Vec<u8>, index: u64, problem: &Problem) {
 }
 
 fn fields(out: &mut Vec<u8>, answer: &IntakeAnswer) {
-    let IntakeAnswer { message, deliveries, duplicate, repeated } = answer;
+    let IntakeAnswer { message, deliveries, duplicate, repeated, withheld } = answer;
     let _ = write!(out, "\"id\":\"{message}\",\"deliveries\":[");
     for (i, delivery) in deliveries.iter().enumerate() {
         let comma = if i == 0 { "" } else { "," };
@@ -46,5 +57,13 @@ fn fields(out: &mut Vec<u8>, answer: &IntakeAnswer) {
     let _ = write!(out, "],\"duplicate\":{duplicate}");
     if *repeated > 0 {
         let _ = write!(out, ",\"repeated\":{repeated}");
+    }
+    for (i, member) in withheld.iter().enumerate() {
+        let before = if i == 0 { ",\"withheld\":[" } else { "," };
+        let (id, reason) = (member.delivery, member.reason);
+        let _ = write!(out, "{before}{{\"delivery\":\"{id}\",\"reason\":\"{reason}\"}}");
+    }
+    if !withheld.is_empty() {
+        out.push(b']');
     }
 }

@@ -1,5 +1,6 @@
 //! Messages: accept, show and cancel them, and read their content.
 
+use axum::extract::{FromRequest as _, Request};
 use axum::http::HeaderMap;
 use postrider_core::MessageId;
 use postrider_dispatch::Submission;
@@ -9,6 +10,7 @@ use super::parameters;
 use super::prelude::*;
 use super::schema::MessageRequest;
 use super::views::{DeliveryRef, MessageBody};
+use crate::events::LoggedEvent;
 
 /// An accepted message. It is on disk.
 #[derive(Debug, Serialize, ToSchema)]
@@ -21,6 +23,19 @@ pub(crate) struct AcceptResponse {
     pub duplicate: bool,
     /// Of a list, how many addresses its campaign had reached before: they are left out.
     pub repeated: Option<usize>,
+    /// Deliveries that would not be sent as things are, and why. It is asked again just before sending, and that one
+    /// counts.
+    pub withheld: Option<Vec<WithheldBody>>,
+}
+
+/// A delivery that its recipient would not get.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Withheld)]
+pub(crate) struct WithheldBody {
+    /// `dlv_…`
+    pub delivery: String,
+    /// `undeliverable`, `complaint`, `unsubscribed`, `snoozed`, `opted_out`, `not_opted_in`, `quiet_hours`, …
+    pub reason: &'static str,
 }
 
 /// Accept one message. 202 means that it is on disk and survives a crash.
@@ -31,21 +46,30 @@ pub(crate) async fn accept(
     State(app): State<SharedState>,
     access: SendAccess,
     headers: HeaderMap,
-    RawJson(body): RawJson,
+    request: Request,
 ) -> ApiResult<Response> {
     app.refuse_if_worker()?;
+    // Of a tenant over a quota, few bodies are read at the same time.
+    let turn = app.intake.quotas().turn(&access.tenant).await?;
+    let RawJson(body) = RawJson::from_request(request, &app).await?;
     let traceparent = headers.get("traceparent").and_then(|v| v.to_str().ok());
+    let start = app.clock.now();
+    let own = app.tracer.as_ref().and_then(|_| lines::own_traceparent(&body));
     let submission = Submission {
         body,
         idempotency_key: idempotency_key(&headers)?,
         traceparent: traceparent.map(str::to_owned),
     };
     app.signing.ensure(&access.tenant).await?;
-    let mut answers = app.intake.admit(&access.tenant, vec![submission]).await;
+    let mut answers = app.intake.admit_in_turn(&access.tenant, vec![submission], turn).await;
     let answer = answers.pop().ok_or_else(|| {
         Problem::new(500, "internal", "The intake gave no answer", "please report this")
     })?;
     app.metrics.admitted(&answer);
+    if let (Some(tracer), Ok(accepted)) = (&app.tracer, &answer) {
+        let traceparent = own.as_deref().or(traceparent);
+        tracer.accepted(traceparent, &access.tenant, accepted, start);
+    }
     let mut json = Vec::with_capacity(160);
     lines::accepted(&mut json, &answer?);
     Ok((StatusCode::ACCEPTED, [("content-type", "application/json")], json).into_response())
@@ -85,6 +109,8 @@ pub(crate) async fn cancel(
     let id: MessageId = parameters::id("id", &id)?;
     let done = app.store.cancel(Some(&access.tenant), id).await?;
     let done = done.ok_or_else(|| Problem::not_found("message", id))?;
+    let event = LoggedEvent::of_cancel(&access.tenant, id, done.cancelled, app.clock.now());
+    app.events.note(vec![event]).await;
     audit(&access.caller, "message.cancel", &id, done.cancelled);
     Ok(Json(CancelResponse {
         cancelled: done.cancelled,
@@ -115,7 +141,7 @@ pub(crate) async fn content(
 }
 
 /// Refuses a key that cannot be read: without it, a repeat would be sent twice.
-fn idempotency_key(headers: &HeaderMap) -> ApiResult<Option<String>> {
+pub(super) fn idempotency_key(headers: &HeaderMap) -> ApiResult<Option<String>> {
     let Some(value) = headers.get("idempotency-key") else { return Ok(None) };
     let text = value.to_str().map_err(|_| {
         let found = "bytes that are not printable ASCII";

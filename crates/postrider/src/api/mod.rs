@@ -5,6 +5,7 @@ mod accounts;
 mod addresses;
 mod alerts;
 mod api_keys;
+mod audience;
 mod audit;
 mod auth;
 mod batch;
@@ -14,14 +15,20 @@ mod cursor;
 pub use cursor::read_cursor;
 mod dead_letters;
 mod deliveries;
+pub(crate) mod delivery_filter;
 mod encryption;
+mod event_secrets;
+mod event_subscriptions;
 mod events;
 mod explain;
 mod extract;
 mod held;
 mod history;
+mod job_result;
+mod jobs;
 mod lanes;
 mod lines;
+mod logged_events;
 mod messages;
 pub mod openapi;
 mod openapi_examples;
@@ -29,6 +36,7 @@ mod openapi_problems;
 mod overview;
 mod page;
 mod parameters;
+mod portal_links;
 mod prelude;
 mod problem;
 mod problems;
@@ -41,6 +49,7 @@ mod strikes;
 mod templates;
 mod views;
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 
@@ -55,31 +64,35 @@ use postrider_core::{Clock, Timestamp};
 use postrider_dispatch::lanes::OperatorOrder;
 use postrider_dispatch::{DispatcherStatus, Lanes, MessageIntake};
 use postrider_store::sealed::DataKeys;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use self::request_limits::FailedSignIns;
 use crate::audit::AuditTrail;
 use crate::config::Config;
+use crate::events::EventRecorder;
 use crate::keys::{ApiKeys, Caller, SigningKeys};
-use crate::live::{LiveConfig, OperatorActions, TemplateStore};
+use crate::live::{AudienceSettings, LiveConfig, OperatorActions, TemplateStore};
 use crate::quotas::TenantQuotas;
 use crate::rollups::RollupCounter;
 use crate::serve::CredentialMonitor;
 use crate::serve::regions::RegionWatch;
 use crate::telemetry::Metrics;
+use crate::traces::Tracer;
 use audit::{audit, note_audit};
-pub(crate) use caller_address::PeerAddress;
+pub(crate) use caller_address::{PeerAddress, caller_address};
 use extract::CallRules;
 pub(crate) use overview::load_and_capacity;
 pub use problem::Problem;
 pub(crate) use request_limits::network_of;
 pub use request_limits::{CallGate, OpenPermit};
+pub(crate) use views::DeliveryBody;
 
 /// The parts of a server that handlers use.
 pub struct ApiParts {
     pub live: LiveConfig,
     pub operator: OperatorActions,
     pub templates: Arc<TemplateStore>,
+    pub audience: AudienceSettings,
     pub store: Arc<dyn Store>,
     pub intake: Arc<MessageIntake>,
     pub lanes: Arc<Lanes>,
@@ -88,6 +101,9 @@ pub struct ApiParts {
     pub signing: Arc<SigningKeys>,
     pub metrics: Arc<Metrics>,
     pub(crate) rollups: Arc<RollupCounter>,
+    pub(crate) events: Arc<EventRecorder>,
+    /// Absent if spans are not made.
+    pub(crate) tracer: Option<Arc<Tracer>>,
     pub audit: Arc<AuditTrail>,
     /// Absent if the store is not encrypted.
     pub data_keys: Option<Arc<DataKeys>>,
@@ -109,6 +125,8 @@ pub struct ApiState {
     /// Absent if the server sends nothing.
     dispatcher: OnceLock<DispatcherStatus>,
     listen: OnceLock<SocketAddr>,
+    /// A job was made or changed here.
+    pub(crate) jobs_wake: Notify,
 }
 
 pub type SharedState = Arc<ApiState>;
@@ -133,6 +151,7 @@ impl ApiState {
             quotas: TenantQuotas::default(),
             dispatcher: OnceLock::new(),
             listen: OnceLock::new(),
+            jobs_wake: Notify::new(),
         }
     }
 
@@ -150,7 +169,7 @@ impl ApiState {
 
     /// An order of this caller, given now.
     fn order(&self, caller: &Caller) -> OperatorOrder {
-        OperatorOrder { by: key_name(caller).into(), at: self.clock.now() }
+        OperatorOrder::new(key_name(caller), self.clock.now())
     }
 
     /// From now on `/readyz` answers 503, and event streams end.
@@ -183,6 +202,14 @@ impl ApiState {
         self.dispatcher.get().is_some_and(|status| !status.is_running())
     }
 
+    /// Whether it does what its role says: a server that sends has a dispatcher that works.
+    pub(crate) fn is_dispatching(&self) -> bool {
+        match self.dispatcher.get() {
+            Some(status) => status.is_running(),
+            None => !self.config().server.role.sends(),
+        }
+    }
+
     /// A worker sends and shows, and leaves accepting to other servers.
     fn refuse_if_worker(&self) -> Result<(), Problem> {
         if self.config().server.role.accepts() {
@@ -190,6 +217,24 @@ impl ApiState {
         }
         let detail = "this server only sends (server.role = \"worker\"); use one with the role \"api\" or \"all\"";
         Err(Problem::new(503, "not_accepting", "This server accepts no messages", detail))
+    }
+
+    /// Returns when the server begins to shut down.
+    pub(crate) async fn wait_for_drain(&self) {
+        let mut draining = self.draining.subscribe();
+        // The sender lives as long as this state.
+        let _ = draining.wait_for(|draining| *draining).await;
+    }
+
+    /// The names of tenants that are configured or have a key.
+    pub(crate) fn known_tenants(&self) -> Vec<String> {
+        const SHOWN: usize = 500;
+        let config = self.config();
+        let mut names: BTreeSet<String> = config.tenants.keys().map(ToString::to_string).collect();
+        let keys = self.keys.list().into_iter().filter(|(key, _)| !key.all_tenants);
+        names.extend(keys.map(|(key, _)| key.tenant.to_string()));
+        names.insert(crate::keys::DEFAULT_TENANT.to_owned());
+        names.into_iter().take(SHOWN).collect()
     }
 
     fn is_draining(&self) -> bool {
@@ -230,7 +275,9 @@ pub fn metrics_router(app: SharedState) -> Router {
 }
 
 /// Paths that take query parameters. Each handler refuses unknown ones.
-const QUERY_PATHS: [&str; 9] = [
+const QUERY_PATHS: [&str; 14] = [
+    "/v1/jobs",
+    "/v1/events",
     "/v1/problems",
     "/v1/stats/history",
     "/v1/webhook-secrets",
@@ -240,10 +287,14 @@ const QUERY_PATHS: [&str; 9] = [
     "/v1/strikes",
     "/v1/lanes",
     "/v1/audit",
+    "/v1/recipients",
+    "/v1/recipients/{id}/would-send",
+    "/v1/suppressions",
 ];
 
 /// Paths whose answers take as long as the caller likes.
-const STREAM_PATHS: [&str; 2] = ["/v1/messages/batch", "/v1/events"];
+const STREAM_PATHS: [&str; 4] =
+    ["/v1/messages/batch", "/v1/recipients/import", "/v1/events", "/v1/jobs/{id}/result"];
 
 async fn unknown_path(request: Request) -> Problem {
     let path: String = request.uri().path().chars().take(200).collect();

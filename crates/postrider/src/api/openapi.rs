@@ -5,11 +5,15 @@ use axum::routing::MethodRouter;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi};
 
+use super::audience::{
+    categories, facts, import, preferences, recipients, suppressions, would_send,
+};
 use super::settings::{classes, limits, tenants};
 use super::{
     SharedState, accounts, addresses, alerts, api_keys, audit, batch, dead_letters, deliveries,
-    encryption, events, held, history, lanes, messages, openapi_examples, openapi_problems,
-    overview, problems, settings, sign_in, signing_keys, strikes, templates,
+    encryption, event_secrets, event_subscriptions, events, held, history, job_result, jobs, lanes,
+    messages, openapi_examples, openapi_problems, overview, portal_links, problems, settings,
+    sign_in, signing_keys, strikes, templates,
 };
 
 pub(super) type Route = (&'static str, &'static [&'static str], MethodRouter<SharedState>);
@@ -29,9 +33,12 @@ macro_rules! api {
                 (name = "messages", description = "Send, look up, cancel"),
                 (name = "deliveries", description = "What happened to each delivery, and why"),
                 (name = "dead letters", description = "What was given up: look, replay, discard"),
+                (name = "jobs", description = "Replay, discard, cancel and export by filter, in the background"),
                 (name = "addresses", description = "Where recipients can be reached"),
+                (name = "audience", description = "Whom to reach: recipients, preferences, suppressions"),
                 (name = "templates", description = "Content with variables"),
                 (name = "problems", description = "What is wrong, for whom, since when; alerts"),
+                (name = "events", description = "What happens, for others: webhooks, and reading by cursor"),
                 (name = "lanes", description = "What waits for what: limits, breakers, accounts"),
                 (name = "overview", description = "Health, figures, events"),
                 (name = "keys", description = "Signing keys and sign-in"),
@@ -70,6 +77,17 @@ api! {
     "/v1/dead-letters/discard" => post(dead_letters::discard);
     "/v1/addresses" => get(addresses::list), post(addresses::create);
     "/v1/addresses/{id}" => get(addresses::show), delete(addresses::delete);
+    "/v1/addresses/{id}/facts" => put(facts::set);
+    "/v1/recipients" => get(recipients::list);
+    "/v1/recipients/import" => post(import::import);
+    "/v1/recipients/{id}" => get(recipients::show), put(recipients::put), patch(recipients::patch), delete(recipients::delete);
+    "/v1/recipients/{id}/preferences" => put(preferences::put), patch(preferences::patch);
+    "/v1/recipients/{id}/would-send" => get(would_send::would_send);
+    "/v1/categories" => get(categories::list);
+    "/v1/categories/{name}" => get(categories::show), put(categories::set), delete(categories::unset);
+    "/v1/audience" => get(categories::rules), put(categories::set_rules);
+    "/v1/suppressions" => get(suppressions::list), post(suppressions::create);
+    "/v1/suppressions/{hash}" => get(suppressions::show), delete(suppressions::delete);
     "/v1/strikes" => get(strikes::list);
     "/v1/strikes/{hash}" => delete(strikes::forgive);
     "/v1/vapid" => get(signing_keys::vapid);
@@ -80,11 +98,18 @@ api! {
     "/v1/keys/{id}" => delete(api_keys::revoke);
     "/v1/sign-in-codes" => post(sign_in::create);
     "/v1/sign-in" => post(sign_in::exchange);
+    "/v1/portal-links" => post(portal_links::create);
     "/v1/audit" => get(audit::list);
     "/v1/encryption" => get(encryption::show);
     "/v1/encryption/rotate" => post(encryption::rotate);
     "/v1/encryption/hash-key/rotate" => post(encryption::rotate_hash_key);
     "/v1/encryption/tenants/{name}/destroy" => post(encryption::destroy);
+    "/v1/jobs" => get(jobs::list), post(jobs::create);
+    "/v1/jobs/{id}" => get(jobs::show), patch(jobs::change_rate);
+    "/v1/jobs/{id}/pause" => post(jobs::pause);
+    "/v1/jobs/{id}/resume" => post(jobs::resume);
+    "/v1/jobs/{id}/abort" => post(jobs::abort);
+    "/v1/jobs/{id}/result" => get(job_result::result);
     "/v1/stats" => get(overview::stats);
     "/v1/stats/history" => get(history::history);
     "/v1/problems" => get(problems::list);
@@ -103,6 +128,11 @@ api! {
     "/v1/accounts" => get(accounts::list);
     "/v1/config/reload" => post(settings::reload);
     "/v1/events" => get(events::events);
+    "/v1/event-subscriptions" => get(event_subscriptions::list), post(event_subscriptions::create);
+    "/v1/event-subscriptions/{id}" => get(event_subscriptions::show), put(event_subscriptions::set), delete(event_subscriptions::unset);
+    "/v1/event-subscriptions/{id}/test" => post(event_subscriptions::test);
+    "/v1/event-subscriptions/{id}/secrets" => get(event_secrets::list);
+    "/v1/event-subscriptions/{id}/secrets/rotate" => post(event_secrets::rotate);
     "/v1/classes" => get(classes::list);
     "/v1/classes/{name}" => get(classes::show), put(classes::set), delete(classes::unset);
     "/v1/tenants" => get(tenants::list);

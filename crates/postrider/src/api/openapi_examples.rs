@@ -61,6 +61,21 @@ fn body_examples(method: &str, path: &str) -> NamedExamples {
         ("post", "/v1/deliveries/release") => {
             vec![("all, slowly", json!({"filter": {}, "rate_per_s": 100}))]
         }
+        ("post", "/v1/jobs") => vec![
+            (
+                "how many would be replayed",
+                json!({"kind": "replay", "filter": {"reason": "retries_exhausted"}, "dry_run": true}),
+            ),
+            (
+                "replay them slowly",
+                json!({"kind": "replay", "filter": {"reason": "retries_exhausted"}, "rate_per_s": 50}),
+            ),
+            (
+                "export as CSV",
+                json!({"kind": "export", "filter": {"channel": "webhook"}, "format": "csv"}),
+            ),
+        ],
+        ("patch", "/v1/jobs/{id}") => vec![("slower", json!({"rate_per_s": 10}))],
         ("post", "/v1/keys") => vec![
             (
                 "for one tenant",
@@ -72,12 +87,32 @@ fn body_examples(method: &str, path: &str) -> NamedExamples {
                 "networks": ["10.0.0.0/8"]}),
             ),
         ],
+        ("post", "/v1/lanes/{id}/pause") => {
+            let reason = "their maintenance until 14:00";
+            vec![("for an hour", json!({"reason": reason, "for_s": 3600}))]
+        }
+        ("post", "/v1/portal-links") => {
+            vec![("reads for a week", json!({"tenant": TENANT, "expires_in_s": 604_800}))]
+        }
         ("post", "/v1/lanes/{id}/breaker") => vec![("open it", json!({"force": "open"}))],
         ("post", "/v1/sign-in") => vec![("a code from a link", json!({"code": SIGN_IN_CODE}))],
         ("post", "/v1/encryption/tenants/{name}/destroy") => {
             vec![("the name once more", json!({"confirm": TENANT}))]
         }
         ("post", "/v1/problems/{id}/mute") => vec![("for an hour", json!({"for_s": 3600}))],
+        ("post", "/v1/event-subscriptions") => vec![
+            (
+                "what fails",
+                json!({"name": "support", "url": "https://example.com/events",
+                "events": {"types": ["delivery.failed", "address.*"], "channels": ["email"]}}),
+            ),
+            ("to read only", json!({"name": "warehouse", "after": "start"})),
+        ],
+        ("put", "/v1/event-subscriptions/{id}") => vec![(
+            "another receiver",
+            json!({"name": "support", "url": "https://example.com/events/v2",
+            "events": {"types": ["delivery.*"]}, "enabled": true}),
+        )],
         ("post", "/v1/alerts/test") => vec![("all routes", json!({}))],
         ("put", "/v1/classes/{name}") => {
             let retry = json!({"retries": 3, "base_ms": 2000, "cap_ms": 60_000});
@@ -98,6 +133,41 @@ fn body_examples(method: &str, path: &str) -> NamedExamples {
             let variables = json!({"order": {"number": 91}});
             vec![("before it is saved", json!({"template": template(), "variables": variables}))]
         }
+        _ => return audience_examples(method, path),
+    };
+    named.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+/// Bodies about recipients and what they want.
+fn audience_examples(method: &str, path: &str) -> NamedExamples {
+    let night = json!([{"from": "22:00", "to": "07:00"}]);
+    let named = match (method, path) {
+        ("put", "/v1/addresses/{id}/facts") => {
+            let consent = json!({"wording": "2026-03", "action": "ticked_box"});
+            vec![("another zone, and a consent", json!({"zone": "Asia/Tokyo", "consent": consent}))]
+        }
+        ("put", "/v1/recipients/{id}") => {
+            let attributes = json!({"plan": "pro"});
+            vec![("from Berlin", json!({"zone": "Europe/Berlin", "attributes": attributes}))]
+        }
+        ("patch", "/v1/recipients/{id}") => vec![("only the language", json!({"locale": "de"}))],
+        ("put" | "patch", "/v1/recipients/{id}/preferences") => {
+            vec![("nothing by text message", json!({"channels": {"sms": "no"}}))]
+        }
+        ("post", "/v1/recipients/import") => {
+            let lines = ["u-1", "u-2"].map(|id| json!({"id": id, "zone": "UTC"}).to_string());
+            vec![("two recipients", format!("{}\n", lines.join("\n")).into())]
+        }
+        ("put", "/v1/categories/{name}") => {
+            vec![("news", json!({"purpose": "marketing", "titles": {"en": "News"}}))]
+        }
+        ("put", "/v1/audience") => {
+            vec![("quiet nights", json!({"zone": "Europe/Berlin", "quiet_hours": night}))]
+        }
+        ("post", "/v1/suppressions") => {
+            let address = json!({"channel": "webhook", "url": "https://example.com/hooks/orders"});
+            vec![("a complaint", json!({"address": address, "kind": "complaint"}))]
+        }
         _ => Vec::new(),
     };
     named.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
@@ -116,7 +186,19 @@ fn parameter_example(path: &str, name: &str) -> Option<Value> {
         "id" if path.starts_with("/v1/addresses") => ADDRESS,
         "id" if path.starts_with("/v1/keys") => "key_01jc5w7k3v0000000000000000",
         "id" if path.starts_with("/v1/lanes") => return Some(1.into()),
+        "id" if path.starts_with("/v1/event-subscriptions") => "evs_01jc5w7k3v0000000000000000",
+        "after" => "start",
+        "types" => "delivery.failed,address.*",
         "id" if path.starts_with("/v1/problems") => "prb_5f2b8c1e9a7d4036",
+        "id" if path.starts_with("/v1/recipients") => "u-42",
+        "name" if path.starts_with("/v1/categories") => "news",
+        "id" if path.starts_with("/v1/jobs") => "job_01jc5w7k3v0000000000000000",
+        "state" if path.starts_with("/v1/jobs") => "running",
+        "kind" if path.starts_with("/v1/jobs") => "replay",
+        "provider" => "https://hooks.example.com",
+        "class" => "transactional",
+        "account" => "mail-eu",
+        "campaign" => "autumn",
         "name" if path.starts_with("/v1/classes") => "otp",
         "name" if path.starts_with("/v1/templates") => "shipped",
         "name" => TENANT,

@@ -3,12 +3,16 @@
 use std::collections::BTreeMap;
 
 use axum::extract::{FromRequestParts as _, Request};
+use axum::http::HeaderMap;
+use axum::http::header::ACCEPT;
 
 use postrider_core::policy::backpressure::Capacity;
 use postrider_core::ports::store::{Load, StoreProblem};
 
 use super::prelude::*;
-use crate::telemetry::{RatesBody, TotalsBody};
+use crate::telemetry::{
+    CLASSIC, OPEN_METRICS, RatesBody, ScrapeFigures, TotalsBody, takes_open_metrics,
+};
 
 /// The main figures of one tenant.
 #[derive(Debug, Serialize, ToSchema)]
@@ -43,6 +47,7 @@ pub(crate) struct ServerStats {
     pub server_capacity: CapacityBody,
     /// Calls in progress.
     pub in_flight: u64,
+    /// To providers, of all channels.
     pub connections: u64,
     /// The size of the store's journal.
     pub journal_bytes: u64,
@@ -142,7 +147,9 @@ pub(crate) async fn stats(
 
 async fn server_stats(app: &SharedState) -> ApiResult<ServerStats> {
     let oldest = app.store.oldest_pending().await?;
-    let pool = app.pool.stats();
+    let (pool, own) = (app.pool.stats(), app.watch.connections());
+    let own_connections: usize = own.iter().map(|(_, _, count)| count).sum();
+    let in_flight: usize = app.lanes.provider_figures().iter().map(|f| f.in_flight).sum();
     let health = app.health();
     let problem = |found: StoreProblem| StoreProblemBody {
         code: found.code,
@@ -153,8 +160,8 @@ async fn server_stats(app: &SharedState) -> ApiResult<ServerStats> {
         oldest_pending_s: oldest.map(|at| app.clock.now().since(at).as_secs_f64()),
         lag_s: app.metrics.lag.seconds(),
         server_capacity: capacity_body(app, None),
-        in_flight: pool.in_flight as u64,
-        connections: pool.connections as u64,
+        in_flight: in_flight as u64,
+        connections: (pool.connections + own_connections) as u64,
         journal_bytes: health.journal_bytes,
         quarantined: health.quarantined,
         engine: health
@@ -188,39 +195,64 @@ pub(crate) async fn readyz(State(app): State<SharedState>) -> ApiResult<&'static
         let detail = "the dispatcher ended; the server has to be restarted";
         return Err(Problem::new(503, "not_sending", "Not ready", detail));
     }
+    if !app.is_dispatching() {
+        let detail = "the server starts: its dispatcher does not work yet";
+        let problem = Problem::new(503, "starting", "Not ready", detail);
+        return Err(Problem { retry_after_s: Some(1), ..problem });
+    }
     app.store.takes_work()?;
     app.store.counts(None).await?;
     Ok("ready\n")
 }
 
-/// Metrics in the Prometheus text format. Needs a key for all tenants with the scope `read`, unless
-/// `server.metrics_public`.
+/// Metrics in the text format of Prometheus, or in OpenMetrics for a caller that accepts it. Needs a key for all
+/// tenants with the scope `read`, unless `server.metrics_public`.
 #[utoipa::path(get, path = "/metrics", tag = "overview",
-    responses((status = 200, body = String, content_type = "application/openmetrics-text"),
+    responses((status = 200, body = String, content_type = "text/plain"),
         (status = 401, body = Problem), (status = 403, body = Problem), (status = 429, body = Problem),
         (status = 503, body = Problem)))]
 pub(crate) async fn metrics(
     State(app): State<SharedState>,
     request: Request,
 ) -> ApiResult<Response> {
+    let (mut parts, _) = request.into_parts();
     if !app.config().server.metrics_public {
-        let (mut parts, _) = request.into_parts();
         ServerReadAccess::from_request_parts(&mut parts, &app).await?;
     }
-    open_metrics(State(app)).await
+    scrape(&app, &parts.headers).await
 }
 
 /// The same without a key, for `server.metrics_listen`.
-pub(crate) async fn open_metrics(State(app): State<SharedState>) -> ApiResult<Response> {
-    let counts = app.store.counts(None).await?;
+pub(crate) async fn open_metrics(
+    State(app): State<SharedState>,
+    headers: HeaderMap,
+) -> ApiResult<Response> {
+    scrape(&app, &headers).await
+}
+
+async fn scrape(app: &SharedState, headers: &HeaderMap) -> ApiResult<Response> {
+    let now = app.clock.now();
     let oldest = app.store.oldest_pending().await?;
-    let age = oldest.map(|at| app.clock.now().since(at));
-    app.metrics.capacity(load_and_capacity(&app, None));
-    app.metrics.store_health(&app.health());
-    app.metrics.clock(app.clock.wall_offset_ms());
-    app.metrics.paces(&app.lanes.paces());
-    app.metrics.accounts.update_credentials(&app.watch.seen(), app.clock.now());
-    let text = app.metrics.render(&counts, age, app.pool.stats(), &app.account_views());
-    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    let (load, capacity) = load_and_capacity(app, None);
+    let figures = ScrapeFigures {
+        now,
+        counts: app.store.counts(None).await?,
+        oldest: oldest.map(|at| now.since(at)),
+        load,
+        capacity,
+        health: app.health(),
+        clock_offset_ms: app.clock.wall_offset_ms(),
+        pool: app.pool.stats(),
+        accounts: app.account_views(),
+        credentials: app.watch.seen(),
+        providers: app.lanes.provider_figures(),
+        paces: app.lanes.paces(),
+        depths: app.metrics.depths.read(&*app.store).await?,
+        own_connections: app.watch.connections(),
+    };
+    let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
+    let is_open_metrics = takes_open_metrics(accept);
+    let text = app.metrics.render(&figures, is_open_metrics);
+    let kind = if is_open_metrics { OPEN_METRICS } else { CLASSIC };
     Ok((StatusCode::OK, [("content-type", kind)], text).into_response())
 }

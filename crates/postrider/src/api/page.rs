@@ -1,4 +1,4 @@
-//! The status page at `/` and the API explorer at `/docs`: files of our own. They load nothing from other servers.
+//! The API explorer at `/docs`: files of our own. It loads nothing from other servers.
 
 use axum::http::HeaderValue;
 use axum::response::{IntoResponse, Response};
@@ -9,17 +9,9 @@ use super::SharedState;
 const CSP: &str = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; \
                    img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// Path, content type and text.
-const FILES: [(&str, &str, &str); 8] = [
-    ("/", "text/html; charset=utf-8", include_str!("../page/index.html")),
-    ("/assets/page.css", "text/css; charset=utf-8", include_str!("../page/page.css")),
-    ("/assets/page.js", "text/javascript; charset=utf-8", include_str!("../page/page.js")),
-    ("/assets/problems.js", "text/javascript; charset=utf-8", include_str!("../page/problems.js")),
-    ("/assets/view.js", "text/javascript; charset=utf-8", include_str!("../page/view.js")),
-    ("/docs", "text/html; charset=utf-8", include_str!("../page/docs.html")),
-    ("/assets/docs.css", "text/css; charset=utf-8", include_str!("../page/docs.css")),
-    ("/assets/docs.js", "text/javascript; charset=utf-8", include_str!("../page/docs.js")),
-];
+/// Path, content type and text. The dashboard has its other files.
+const FILES: [(&str, &str, &str); 1] =
+    [("/docs", "text/html; charset=utf-8", include_str!("../page/docs.html"))];
 
 /// The OpenAPI description leaves them out.
 pub(super) fn routes() -> impl Iterator<Item = (&'static str, MethodRouter<SharedState>)> {

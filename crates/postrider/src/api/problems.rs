@@ -166,6 +166,8 @@ impl ProblemView {
         let tenants: Vec<_> = tenants.collect();
         // Figures of several tenants are not one tenant's business.
         let is_shared = own.is_some() && record.only_tenant() != own;
+        // Why a credential does not work says where the operator keeps it.
+        let is_operators = own.is_some() && key.kind == ProblemKind::CredentialFailing;
         let own_count = tenants.first().map_or(0, |tenant| tenant.count);
         ProblemBody {
             kind: key.kind.name(),
@@ -175,7 +177,10 @@ impl ProblemView {
             channel: given(&key.channel),
             provider: given(&key.provider),
             outcome: given(&key.outcome),
-            what: if is_shared { key.kind.title().to_owned() } else { record.what.clone() },
+            what: match is_shared || is_operators {
+                true => key.kind.title().to_owned(),
+                false => record.what.clone(),
+            },
             count: if is_shared { own_count } else { record.count },
             peak: if is_shared { own_count } else { record.peak },
             since: record.since.into(),
@@ -187,7 +192,7 @@ impl ProblemView {
             doing: key.kind.doing(),
             remedy: key.kind.remedy(),
             status_page: status_pages::status_page(&key.channel, &key.provider),
-            link: format!("/#problem={}", record.id),
+            link: format!("/problems/{}", record.id),
             acknowledged: record
                 .acknowledged
                 .clone()
@@ -260,7 +265,8 @@ pub(crate) async fn acknowledge(
     access: ProblemAccess,
     Path(id): Path<String>,
 ) -> ApiResult<Json<ProblemBody>> {
-    let ack = Acknowledgement { by: key_name(&access.caller), at: app.clock.now() };
+    let (by, tenant) = (key_name(&access.caller), acting_tenant(&access.caller));
+    let ack = Acknowledgement { by, at: app.clock.now(), tenant };
     let change = |record: &mut ProblemRecord| record.acknowledged = Some(ack.clone());
     changed(&app, &access, &id, "problem.acknowledge", change).await
 }
@@ -293,7 +299,8 @@ pub(crate) async fn mute(
     }
     let now = app.clock.now();
     let until = now + Duration::from_secs(for_s);
-    let mute = Mute { by: key_name(&access.caller), at: now, until };
+    let (by, tenant) = (key_name(&access.caller), acting_tenant(&access.caller));
+    let mute = Mute { by, at: now, until, tenant };
     let change = |record: &mut ProblemRecord| record.muted = Some(mute.clone());
     changed(&app, &access, &id, "problem.mute", change).await
 }
@@ -308,6 +315,10 @@ pub(crate) async fn unmute(
 ) -> ApiResult<Json<ProblemBody>> {
     let change = |record: &mut ProblemRecord| record.muted = None;
     changed(&app, &access, &id, "problem.unmute", change).await
+}
+
+fn acting_tenant(caller: &Caller) -> Option<TenantId> {
+    (!caller.all_tenants).then(|| caller.tenant.clone())
 }
 
 async fn changed(

@@ -45,6 +45,11 @@ pub(crate) struct MessageRequest {
     /// A retry policy for this message alone.
     pub retry: Option<RetryRequest>,
     pub compliance: Option<Vec<String>>,
+    /// The trace that the message belongs to (W3C Trace Context). Wins over the header of the call, so that each line
+    /// of a batch can have its own.
+    pub traceparent: Option<String>,
+    /// What it is about: a category of the tenant. Preferences and unsubscribes are by category.
+    pub category: Option<String>,
 }
 
 /// The name, locale and variables of a template.

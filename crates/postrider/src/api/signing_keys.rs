@@ -101,7 +101,11 @@ pub(crate) async fn rotate_webhook(
     Ok(secret_list(&app, &access.tenant, None))
 }
 
-fn rotation_limits(app: &SharedState, tenant: &TenantId, kind: SigningKind) -> RotationLimits {
+pub(super) fn rotation_limits(
+    app: &SharedState,
+    tenant: &TenantId,
+    kind: SigningKind,
+) -> RotationLimits {
     let limits = limits_of(&app.config(), tenant);
     let keys_max = match kind {
         SigningKind::Vapid => limits.vapid_keys_max,
@@ -121,7 +125,7 @@ fn vapid_list(app: &SharedState, tenant: &TenantId) -> VapidList {
     VapidList { keys: keys.collect() }
 }
 
-fn secret_list(app: &SharedState, tenant: &TenantId, url: Option<&str>) -> Response {
+pub(super) fn secret_list(app: &SharedState, tenant: &TenantId, url: Option<&str>) -> Response {
     let url = url.filter(|_| app.config().channels.webhook.secret_per_address);
     let secrets = app.signing.list(tenant, SigningKind::Webhook).into_iter();
     let secrets = secrets.map(|key| WebhookSecretBody {

@@ -113,7 +113,7 @@ pub(crate) async fn of(
     Ok(found.into_iter().flat_map(|struck| struck.strikes).collect())
 }
 
-fn parse_hash(field: &str, text: &str) -> ApiResult<AddressHash> {
+pub(crate) fn parse_hash(field: &str, text: &str) -> ApiResult<AddressHash> {
     let number = u128::from_str_radix(text, 16).ok().filter(|_| text.len() == 32);
     let allowed = "an address hash of 32 hexadecimal digits";
     let number = number.ok_or_else(|| Problem::field(field, quoted(text), allowed))?;

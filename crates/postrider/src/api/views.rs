@@ -10,6 +10,7 @@ use postrider_core::{
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::audience::facts::FactsBody;
 use super::cursor;
 use super::strikes::StrikeBody;
 
@@ -57,6 +58,9 @@ pub(crate) struct MessageBody {
     pub campaign: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub campaign_run: Option<String>,
+    /// What it is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub category: Option<String>,
     pub tags: Vec<String>,
     pub compliance: Vec<String>,
     /// The number of deliveries in each state.
@@ -82,6 +86,7 @@ impl From<MessageView> for MessageBody {
             idempotency_key: text(view.envelope.idempotency_key),
             campaign: text(view.envelope.campaign),
             campaign_run: text(view.envelope.campaign_run),
+            category: text(view.envelope.category),
             tags: texts(view.envelope.tags),
             compliance: texts(view.envelope.compliance),
             states: view.states.into_iter().map(|(state, n)| (state.name(), n)).collect(),
@@ -113,6 +118,9 @@ pub(crate) struct AttemptBody {
     pub retry_after: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provider_id: Option<String>,
+    /// The account that it went through, where the channel has accounts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub account: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_at: Option<Time>,
     /// Whether it counts against the retry policy.
@@ -135,6 +143,7 @@ impl From<AttemptRecord> for AttemptBody {
             detail: record.detail,
             retry_after: record.retry_after,
             provider_id: record.provider_id,
+            account: record.account.map(String::from),
             next_at: record.next_at.map(Into::into),
             counted: record.counted,
             strike: record.strike.map(StrikeKind::name),
@@ -228,6 +237,9 @@ pub(crate) struct AddressBody {
     /// Strikes against it since it last worked. Only when one address is requested.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub strikes: Vec<StrikeBody>,
+    /// Zone, locale and consents. Only when one address is requested.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub facts: Option<FactsBody>,
 }
 
 impl From<Address> for AddressBody {
@@ -241,6 +253,7 @@ impl From<Address> for AddressBody {
             created_at: address.created_at.into(),
             gone_at: address.gone_at.map(Into::into),
             strikes: Vec::new(),
+            facts: None,
         }
     }
 }

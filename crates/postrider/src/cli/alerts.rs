@@ -63,7 +63,11 @@ async fn test(route: Option<String>, session: ServerSession) -> CliResult {
 }
 
 /// Waits until the delivery is final, for a while.
-async fn final_state(client: &Client, id: &str, begin: Instant) -> Result<String, CliError> {
+pub(super) async fn final_state(
+    client: &Client,
+    id: &str,
+    begin: Instant,
+) -> Result<String, CliError> {
     loop {
         let found = client.get(&format!("/v1/deliveries/{}", path_segment(id)?)).await?;
         let state = cell(&found, "/state");

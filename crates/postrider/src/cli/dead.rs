@@ -5,9 +5,10 @@ use std::path::PathBuf;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::jobs::{JobArgs, make};
 use super::messages::delivery_table;
 use super::prelude::*;
-use super::selection::{result, selection};
+use super::selection::{LaneChoiceArgs, result, selection};
 
 const PAGE: usize = 500;
 
@@ -17,6 +18,8 @@ const PAGE: usize = 500;
   postrider dead replay dlv_… dlv_…
   postrider dead replay --tag spring-sale --rate 50
   postrider dead replay --reason retries_exhausted --rate 50 --ttl 3600
+  postrider dead replay --provider https://hooks.example.com --dry-run
+  postrider dead replay --reason ttl --rate 50 --wait
   postrider dead discard --error 'payload too large'
   postrider dead export --out dead.ndjson")]
 pub(super) enum DeadCommand {
@@ -42,11 +45,18 @@ pub(super) enum DeadCommand {
         /// A new retry policy as JSON, e.g. '{"retries":2,"base_ms":500}'.
         #[arg(long, value_name = "JSON")]
         retry: Option<String>,
+        #[command(flatten)]
+        job: JobArgs,
     },
     /// Give up dead letters for good: body and address are erased, the history stays.
     Discard {
         #[command(flatten)]
         selection: DeadSelectionArgs,
+        /// Why: for the audit log. Makes a job.
+        #[arg(long)]
+        reason_text: Option<String>,
+        #[command(flatten)]
+        job: JobArgs,
     },
     /// Write dead letters as NDJSON, without endpoints and payloads.
     Export {
@@ -66,9 +76,13 @@ pub(super) struct DeadFilterArgs {
     /// Only this channel, e.g. webhook
     #[arg(long)]
     channel: Option<String>,
-    /// Part of the last attempt's code or detail.
+    #[command(flatten)]
+    lane: LaneChoiceArgs,
     #[arg(long)]
-    error: Option<String>,
+    recipient: Option<String>,
+    /// Those of the message that was accepted under this key.
+    #[arg(long)]
+    idempotency_key: Option<String>,
     /// One of the tags of the message.
     #[arg(long)]
     tag: Option<String>,
@@ -92,19 +106,22 @@ pub(super) struct DeadSelectionArgs {
 }
 
 impl DeadFilterArgs {
-    fn fields(&self) -> [(&'static str, Option<String>); 6] {
-        [
+    fn fields(&self) -> Vec<(&'static str, Option<String>)> {
+        let mut fields = self.lane.fields().to_vec();
+        fields.extend([
             ("reason", self.reason.clone()),
             ("channel", self.channel.clone()),
-            ("error", self.error.clone()),
+            ("recipient", self.recipient.clone()),
+            ("idempotency_key", self.idempotency_key.clone()),
             ("tag", self.tag.clone()),
             ("since", self.since.clone()),
             ("until", self.until.clone()),
-        ]
+        ]);
+        fields
     }
 
     fn path(&self, cursor: Option<String>, limit: usize) -> String {
-        let mut query = self.fields().to_vec();
+        let mut query = self.fields();
         query.extend([("cursor", cursor), ("limit", Some(limit.to_string()))]);
         with_query("/v1/dead-letters", &query)
     }
@@ -113,6 +130,17 @@ impl DeadFilterArgs {
 impl DeadSelectionArgs {
     fn body(&self) -> Result<Map<String, Value>, CliError> {
         selection("dead letters", &self.ids, self.filter.fields(), self.all)
+    }
+
+    /// A request for a job of this kind.
+    fn job(&self, kind: &str) -> Result<Map<String, Value>, CliError> {
+        if !self.ids.is_empty() {
+            let text = "a job takes a filter or --all; ids are done at once, without --dry-run, --job and --wait";
+            return Err(CliError::Usage(text.to_owned()));
+        }
+        let mut body = self.body()?;
+        body.insert("kind".to_owned(), kind.into());
+        Ok(body)
     }
 
     fn result(&self, done: &Value, verb: &str) -> String {
@@ -125,8 +153,9 @@ pub(super) async fn run(command: DeadCommand, session: ServerSession) -> CliResu
         DeadCommand::List { filter, cursor, limit } => {
             session.get(&filter.path(cursor, limit), delivery_table).await
         }
-        DeadCommand::Replay { selection, rate, ttl, retry } => {
-            let mut body = selection.body()?;
+        DeadCommand::Replay { selection, rate, ttl, retry, job } => {
+            let mut body =
+                if job.is_given() { selection.job("replay")? } else { selection.body()? };
             body.extend(rate.map(|rate| ("rate_per_s".to_owned(), json!(rate))));
             body.extend(ttl.map(|ttl| ("ttl_s".to_owned(), json!(ttl))));
             if let Some(text) = retry {
@@ -134,11 +163,19 @@ pub(super) async fn run(command: DeadCommand, session: ServerSession) -> CliResu
                     .map_err(|e| CliError::Usage(format!("--retry is not JSON: {e}")))?;
                 body.insert("retry".to_owned(), policy);
             }
+            if job.is_given() {
+                return make(body.into(), &job, &session).await;
+            }
             let text = |done: &Value| selection.result(&done["replayed"], "replayed");
             let body = body.into();
             with_spinner("replaying", session.post("/v1/dead-letters/replay", &body, text)).await
         }
-        DeadCommand::Discard { selection } => {
+        DeadCommand::Discard { selection, reason_text, job } => {
+            if job.is_given() || reason_text.is_some() {
+                let mut body = selection.job("discard")?;
+                body.extend(reason_text.map(|text| ("reason".to_owned(), text.into())));
+                return make(body.into(), &job, &session).await;
+            }
             let body = selection.body()?.into();
             let text = |done: &Value| selection.result(&done["discarded"], "discarded");
             with_spinner("discarding", session.post("/v1/dead-letters/discard", &body, text)).await

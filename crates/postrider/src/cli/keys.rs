@@ -32,8 +32,20 @@ pub(super) enum KeysCommand {
         #[arg(long = "network", value_name = "NETWORK")]
         networks: Vec<String>,
     },
-    /// Print a link that opens the status page once, with the rights of your key.
+    /// Print a link that opens the dashboard once, with the rights of your key.
     SignIn,
+    /// Print a link that opens the dashboard for one tenant until its end, as often as it is used.
+    Portal {
+        /// The tenant.
+        #[arg(long = "for", value_name = "TENANT")]
+        owner: String,
+        /// What it may do at most: read, content, replay, manage, send.
+        #[arg(long, default_value = "read", value_delimiter = ',')]
+        scope: Vec<String>,
+        /// It ends after this time, e.g. 7d, 12h.
+        #[arg(long, value_name = "TIME", value_parser = seconds, default_value = "1d")]
+        expires: u64,
+    },
     /// Revoke an API key, at once: its open batches and event streams end, too.
     Revoke {
         /// key_…
@@ -74,6 +86,14 @@ pub(super) async fn keys(command: KeysCommand, session: ServerSession) -> CliRes
             let text = |made: &Value| format!("{server}#code={}", cell(made, "/code"));
             session.post("/v1/sign-in-codes", &Value::Null, text).await
         }
+        KeysCommand::Portal { owner, scope, expires } => {
+            let body = json!({"tenant": owner, "scopes": scope, "expires_in_s": expires});
+            let server = session.client.server().trim_end_matches('/').to_owned();
+            let text = |made: &Value| {
+                format!("{server}{}\nends at {}", cell(made, "/link"), cell(made, "/expires_at"))
+            };
+            session.post("/v1/portal-links", &body, text).await
+        }
         KeysCommand::Revoke { id } => {
             session.delete(&format!("/v1/keys/{}", id_segment(&id)?), "revoked", &id).await
         }
@@ -93,7 +113,7 @@ fn shown(keys: &[Value]) -> Vec<Value> {
 }
 
 /// Seconds of a time such as `90d`.
-fn seconds(text: &str) -> Result<u64, String> {
+pub(super) fn seconds(text: &str) -> Result<u64, String> {
     let wrong = || "a number with d, h, m or s behind it, such as 90d".to_owned();
     let (at, unit) = text.char_indices().next_back().ok_or_else(wrong)?;
     let factor = match unit {

@@ -2,12 +2,13 @@
 
 use clap::ValueEnum;
 
+use super::keys::seconds;
 use super::prelude::*;
 
 #[derive(Debug, Subcommand)]
 #[command(after_help = "Examples:
   postrider lanes list
-  postrider lanes pause 7
+  postrider lanes pause 7 --for 1h --reason 'their maintenance'
   postrider lanes breaker 7 closed")]
 pub(super) enum LanesCommand {
     /// List lanes with pending deliveries, those with the most first, and paused lanes.
@@ -20,10 +21,16 @@ pub(super) enum LanesCommand {
         /// The lane's number.
         id: u32,
     },
-    /// Pause a lane: send nothing until it is resumed, also after a restart.
+    /// Pause a lane: send nothing until it is resumed or the time is over, also after a restart.
     Pause {
         /// The lane's number.
         id: u32,
+        /// Why; `explain` and the dashboard show it.
+        #[arg(long)]
+        reason: Option<String>,
+        /// It ends by itself after so long, e.g. `30m`, `1h`.
+        #[arg(long = "for", value_name = "TIME", value_parser = seconds)]
+        for_s: Option<u64>,
     },
     /// Resume a paused lane.
     Resume {
@@ -55,7 +62,16 @@ pub(super) async fn run(command: LanesCommand, session: ServerSession) -> CliRes
             return session.get(&path, |list| table(items(list, "lanes"), &COLUMNS)).await;
         }
         LanesCommand::Show { id } => return session.get(&format!("/v1/lanes/{id}"), detail).await,
-        LanesCommand::Pause { id } => (id, "pause", Value::Null),
+        LanesCommand::Pause { id, reason, for_s } => {
+            let mut body = json!({});
+            if let Some(reason) = reason {
+                body["reason"] = reason.into();
+            }
+            if let Some(for_s) = for_s {
+                body["for_s"] = for_s.into();
+            }
+            (id, "pause", body)
+        }
         LanesCommand::Resume { id } => (id, "resume", Value::Null),
         LanesCommand::Breaker { id, force } => {
             let word = match force {

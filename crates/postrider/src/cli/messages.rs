@@ -1,8 +1,9 @@
 //! `messages`, `deliveries` and `explain`.
 
 use super::held;
+use super::jobs::{self, JobArgs};
 use super::prelude::*;
-use super::selection::DeliveryChoiceArgs;
+use super::selection::{DeliveryChoiceArgs, LaneChoiceArgs, selection};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum MessagesCommand {
@@ -26,6 +27,40 @@ pub(super) enum DeliveriesCommand {
     List(DeliveryFilterArgs),
     /// Show one delivery with all its attempts.
     Show { id: String },
+    /// Cancel what is not yet sent of those that match, in the background.
+    Cancel {
+        #[command(flatten)]
+        choice: DeliveryChoiceArgs,
+        #[command(flatten)]
+        lane: LaneChoiceArgs,
+        /// All pending deliveries.
+        #[arg(long)]
+        all: bool,
+        /// Why: for the audit log.
+        #[arg(long)]
+        reason: Option<String>,
+        /// At most this many per second, 100 if absent.
+        #[arg(long, value_name = "PER_SECOND")]
+        rate: Option<f64>,
+        #[command(flatten)]
+        job: JobArgs,
+    },
+    /// Download those that match, without endpoints and payloads.
+    Export {
+        /// queued, sending, retrying, parked, sent, gone, expired, failed, cancelled, …
+        #[arg(long)]
+        state: Option<String>,
+        #[command(flatten)]
+        choice: DeliveryChoiceArgs,
+        #[command(flatten)]
+        lane: LaneChoiceArgs,
+        /// ndjson or csv
+        #[arg(long, default_value = "ndjson")]
+        format: String,
+        /// A file [default: standard output].
+        #[arg(long, value_name = "FILE")]
+        out: Option<std::path::PathBuf>,
+    },
     /// Let deliveries go on that are held since the store was restored from a backup.
     Release(held::ReleaseArgs),
 }
@@ -37,6 +72,11 @@ pub(super) struct DeliveryFilterArgs {
     state: Option<String>,
     #[command(flatten)]
     choice: DeliveryChoiceArgs,
+    #[command(flatten)]
+    lane: LaneChoiceArgs,
+    /// Why they are dead letters, such as retries_exhausted
+    #[arg(long)]
+    reason: Option<String>,
     /// Those of the message that was accepted under this key.
     #[arg(long)]
     idempotency_key: Option<String>,
@@ -97,14 +137,32 @@ pub(super) async fn deliveries(command: DeliveriesCommand, session: ServerSessio
     match command {
         DeliveriesCommand::List(filter) => {
             let mut query = filter.choice.fields().to_vec();
+            query.extend(filter.lane.fields());
             query.extend([
                 ("state", filter.state),
+                ("reason", filter.reason),
                 ("idempotency_key", filter.idempotency_key),
                 ("held", filter.held.then(|| "true".to_owned())),
                 ("cursor", filter.cursor),
                 ("limit", Some(filter.limit.to_string())),
             ]);
             session.get(&with_query("/v1/deliveries", &query), delivery_table).await
+        }
+        DeliveriesCommand::Cancel { choice, lane, all, reason, rate, job } => {
+            let fields = choice.fields().into_iter().chain(lane.fields());
+            let mut body = selection("deliveries", &[], fields, all)?;
+            body.insert("kind".to_owned(), "cancel".into());
+            body.extend(reason.map(|text| ("reason".to_owned(), text.into())));
+            body.extend(rate.map(|rate| ("rate_per_s".to_owned(), json!(rate))));
+            jobs::make(body.into(), &job, &session).await
+        }
+        DeliveriesCommand::Export { state, choice, lane, format, out } => {
+            let fields = choice.fields().into_iter().chain(lane.fields());
+            let fields = fields.chain([("state", state)]).filter(|(_, value)| value.is_some());
+            let filter: Map<String, Value> =
+                fields.map(|(name, value)| (name.to_owned(), json!(value))).collect();
+            let body = json!({"kind": "export", "filter": filter, "format": format});
+            jobs::export(&body, &session, out).await
         }
         DeliveriesCommand::Release(args) => held::release(args, session).await,
         DeliveriesCommand::Show { id } => {

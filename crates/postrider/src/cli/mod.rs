@@ -3,6 +3,7 @@
 mod accounts;
 mod addresses;
 mod alerts;
+mod audience;
 mod audit;
 mod backup;
 mod data_folder;
@@ -10,8 +11,10 @@ mod dead;
 mod demo;
 mod doctor;
 mod encryption;
+mod events;
 mod fsck;
 mod held;
+mod jobs;
 mod keys;
 mod lanes;
 mod messages;
@@ -26,6 +29,7 @@ mod settings;
 mod stats;
 mod status;
 mod templates;
+mod top;
 
 use std::process::ExitCode;
 
@@ -103,6 +107,8 @@ enum CliCommand {
     Send(Box<send::SendArgs>),
     /// Show depth, rates, lanes and dead letters on one screen.
     Status(status::StatusArgs),
+    /// The status screen, live: problems, rates, lanes. q quits.
+    Top(top::TopArgs),
     /// Explain a delivery: why it is in its state, what it waits for and what can be done.
     Explain(messages::ExplainArgs),
     /// Messages: show, cancel, read the stored content.
@@ -113,6 +119,14 @@ enum CliCommand {
     Dead(ClientArgs<dead::DeadCommand>),
     /// Addresses: list, show, add, delete.
     Addresses(ClientArgs<addresses::AddressesCommand>),
+    /// Recipients: list, show, put, prefer, would-send, import, delete.
+    Recipients(ClientArgs<audience::RecipientsCommand>),
+    /// Categories, which preferences are about: list, set, delete.
+    Categories(ClientArgs<audience::CategoriesCommand>),
+    /// Suppressions, addresses that nothing or not everything is sent to: list, add, delete.
+    Suppressions(ClientArgs<audience::SuppressionsCommand>),
+    /// The audience of the tenant: its zone, quiet hours and default.
+    Audience(ClientArgs<audience::AudienceCommand>),
     /// API keys: list, create, revoke.
     Keys(ClientArgs<keys::KeysCommand>),
     /// VAPID keys: list, rotate.
@@ -123,10 +137,14 @@ enum CliCommand {
     Lanes(ClientArgs<lanes::LanesCommand>),
     /// Accounts at providers: which are used, which are held, why and until when.
     Accounts(ClientArgs<accounts::AccountsCommand>),
+    /// Jobs in the background: replay, discard, cancel, export. List, show, pause, resume, abort.
+    Jobs(ClientArgs<jobs::JobsCommand>),
     /// Problems: what is wrong, for whom, since when. List, show, acknowledge, mute.
     Problems(ClientArgs<problems::ProblemsCommand>),
     /// Alerts: the routes that problems are told by. List, test.
     Alerts(ClientArgs<alerts::AlertsCommand>),
+    /// Events for others: read them, and subscribe webhooks to them.
+    Events(ClientArgs<events::EventsCommand>),
     /// The history: counts and latencies by minute or hour.
     Stats(ClientArgs<stats::StatsCommand>),
     /// The audit log: who did what. List, export, verify.
@@ -164,6 +182,11 @@ enum CliCommand {
     /// Print completions for a shell.
     Completions {
         shell: clap_complete::Shell,
+    },
+    /// Write a page of the manual for each command to a folder.
+    Man {
+        #[arg(value_name = "DIR")]
+        folder: std::path::PathBuf,
     },
     /// Print the version.
     Version,
@@ -226,18 +249,25 @@ impl CliCommand {
             Self::Serve(args) => serve::run(args).await,
             Self::Send(args) => send::run(*args).await,
             Self::Status(args) => status::run(args).await,
+            Self::Top(args) => top::run(args).await,
             Self::Explain(args) => messages::explain(args).await,
             Self::Messages(args) => args.run(messages::messages).await,
             Self::Deliveries(args) => args.run(messages::deliveries).await,
             Self::Dead(args) => args.run(dead::run).await,
             Self::Addresses(args) => args.run(addresses::run).await,
+            Self::Recipients(args) => args.run(audience::recipients).await,
+            Self::Categories(args) => args.run(audience::categories).await,
+            Self::Suppressions(args) => args.run(audience::suppressions).await,
+            Self::Audience(args) => args.run(audience::audience).await,
             Self::Keys(args) => args.run(keys::keys).await,
             Self::Vapid(args) => args.run(keys::vapid).await,
             Self::WebhookSecrets(args) => args.run(keys::webhook_secrets).await,
             Self::Lanes(args) => args.run(lanes::run).await,
             Self::Accounts(args) => args.run(accounts::run).await,
+            Self::Jobs(args) => args.run(jobs::run).await,
             Self::Problems(args) => args.run(problems::run).await,
             Self::Alerts(args) => args.run(alerts::run).await,
+            Self::Events(args) => args.run(events::run).await,
             Self::Stats(args) => args.run(stats::run).await,
             Self::Audit(args) => args.run(audit::run).await,
             Self::Encryption(args) => args.run(encryption::run).await,
@@ -264,9 +294,18 @@ impl CliCommand {
                 clap_complete::generate(shell, &mut Cli::command(), "postrider", &mut script);
                 output::print(&String::from_utf8_lossy(&script))
             }
+            Self::Man { folder } => manual(&folder),
             Self::Version => output::print(concat!("postrider ", env!("CARGO_PKG_VERSION"))),
         }
     }
+}
+
+/// Writes `postrider.1`, `postrider-send.1` and so on.
+fn manual(folder: &std::path::Path) -> CliResult {
+    std::fs::create_dir_all(folder)?;
+    clap_mangen::generate_to(Cli::command(), folder)?;
+    let pages = std::fs::read_dir(folder)?.count();
+    output::print(&format!("{pages} pages in {}", folder.display()))
 }
 
 impl ConnectionArgs {

@@ -40,11 +40,43 @@ impl DeliveryChoiceArgs {
     }
 }
 
+/// Which lane, account, error and campaign, for deliveries and dead letters.
+#[derive(Debug, Clone, Args)]
+pub(super) struct LaneChoiceArgs {
+    /// Only this provider, e.g. https://hooks.example.com
+    #[arg(long)]
+    provider: Option<String>,
+    /// Only this class
+    #[arg(long)]
+    class: Option<String>,
+    /// The account that the last attempt went through
+    #[arg(long)]
+    account: Option<String>,
+    /// Part of the last attempt's code or detail
+    #[arg(long)]
+    error: Option<String>,
+    /// Only this campaign
+    #[arg(long)]
+    campaign: Option<String>,
+}
+
+impl LaneChoiceArgs {
+    pub(super) fn fields(&self) -> FilterFields<5> {
+        [
+            ("provider", self.provider.clone()),
+            ("class", self.class.clone()),
+            ("account", self.account.clone()),
+            ("error", self.error.clone()),
+            ("campaign", self.campaign.clone()),
+        ]
+    }
+}
+
 /// The part of a request that selects `what`. Selecting all needs `--all`.
-pub(super) fn selection<const N: usize>(
+pub(super) fn selection(
     what: &str,
     ids: &[String],
-    fields: FilterFields<N>,
+    fields: impl IntoIterator<Item = (&'static str, Option<String>)>,
     all: bool,
 ) -> Result<Map<String, Value>, CliError> {
     let mut filter = Map::new();

@@ -2,6 +2,8 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context as _;
 use tokio::signal::unix::{SignalKind, signal};
@@ -9,6 +11,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::prelude::*;
 use crate::config::sections::ServerRole;
 use crate::config::{Config, ConfigError, Environment, reference};
+use crate::serve::handover;
+use crate::serve::service_manager::ServiceManager;
 use crate::{serve, telemetry};
 
 #[derive(Debug, Clone, Args)]
@@ -20,7 +24,8 @@ use crate::{serve, telemetry};
 
 The first start creates the data folder (0700), an admin key (printed once), a VAPID key pair and a
 webhook secret. SIGTERM and Ctrl-C shut the server down in order; a second one stops it at once.
-SIGHUP reloads the configuration, like `postrider config reload`. If the store or the dispatcher fails,
+SIGHUP reloads the configuration, like `postrider config reload`. SIGUSR2 starts a new process of this
+program (a newer one, if it was replaced) that takes over without a refused connection. If the store or the dispatcher fails,
 the process ends with exit code 1: let a supervisor (systemd, Docker) restart it.")]
 pub(super) struct ServeArgs {
     /// The configuration file [default: postrider.toml if there is one].
@@ -113,15 +118,34 @@ pub(super) async fn run(args: ServeArgs) -> CliResult {
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
     let mut hangup = signal(SignalKind::hangup()).context("cannot listen for SIGHUP")?;
-    let mut running = serve::start_from(Box::new(move || args.read())).await?;
+    let mut successor = signal(SignalKind::user_defined2()).context("cannot listen for SIGUSR2")?;
+    let manager = ServiceManager::of_process();
+    let given = handover::given_socket()?;
+    handover::await_predecessor(&manager).await?;
+    let mut running = serve::start_on(Box::new(move || args.read()), given).await?;
     print_greeting(&running).await?;
+    manager.ready(&running.url());
+    let app = running.app.clone();
+    let alive = manager.keep_alive(app);
+    tokio::pin!(alive);
+    let is_succeeded = Arc::new(AtomicBool::new(false));
     loop {
         tokio::select! {
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
-            _ = hangup.recv() => reload(&running).await,
+            _ = hangup.recv() => {
+                manager.reloading();
+                reload(&running).await;
+                manager.ready(&running.url());
+            }
+            _ = successor.recv() => start_successor(&running, &is_succeeded),
+            () = &mut alive => {}
             cause = running.failed() => end_at_once(&cause),
         }
+    }
+    // With a successor, the service goes on.
+    if !is_succeeded.load(Ordering::Relaxed) {
+        manager.stopping();
     }
     tracing::info!("shutting down; send the signal again to stop at once");
     tokio::select! {
@@ -134,6 +158,33 @@ pub(super) async fn run(args: ServeArgs) -> CliResult {
         }
         _ = terminate.recv() => Err(CliError::Silent),
         _ = interrupt.recv() => Err(CliError::Silent),
+    }
+}
+
+/// Starts a process that takes this one's place, and asks it to end once it is ready for that.
+fn start_successor(running: &serve::Running, is_succeeded: &Arc<AtomicBool>) {
+    if is_succeeded.load(Ordering::Relaxed) {
+        return tracing::warn!("a new process takes over already");
+    }
+    let started = match running.socket() {
+        Ok(Some(socket)) => handover::start_successor(socket),
+        Ok(None) => Err(anyhow::anyhow!("the store is in memory, and would be lost")),
+        Err(error) => Err(error.into()),
+    };
+    match started {
+        Ok(mut child) => {
+            tracing::info!(pid = child.id(), "a new process was started, which takes over");
+            // If it cannot use its configuration, this process goes on.
+            is_succeeded.store(true, Ordering::Relaxed);
+            let is_succeeded = is_succeeded.clone();
+            std::thread::spawn(move || {
+                if let Ok(status) = child.wait() {
+                    is_succeeded.store(false, Ordering::Relaxed);
+                    tracing::error!(%status, "the new process ended; this one goes on");
+                }
+            });
+        }
+        Err(error) => tracing::error!("no new process takes over: {error:#}"),
     }
 }
 

@@ -156,7 +156,7 @@ pub(super) fn put(set: &mut Map<String, Value>, path: &str, value: Value) -> Opt
 const META_FIELDS: [&str; 8] =
     ["name", "source", "set", "set_by", "set_at", "paused", "capacity", "quotas"];
 
-fn detail(shown: &Value) -> String {
+pub(super) fn detail(shown: &Value) -> String {
     let mut text = format!("{} ({})", cell(shown, "/name"), cell(shown, "/source"));
     if shown["set_by"].is_string() {
         text += &format!(", set by {} at {}", cell(shown, "/set_by"), cell(shown, "/set_at"));

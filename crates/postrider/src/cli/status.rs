@@ -21,7 +21,7 @@ pub(super) struct StatusArgs {
 pub(super) async fn run(args: StatusArgs) -> CliResult {
     let ServerSession { client, out } = args.connection.session()?;
     loop {
-        let status = fetch(&client).await?;
+        let status = fetch(&client, LANES).await?;
         if args.watch && !out.json && std::io::stdout().is_terminal() {
             // Clear the screen and move the cursor to its beginning.
             output::write("\x1b[2J\x1b[H\n")?;
@@ -34,9 +34,9 @@ pub(super) async fn run(args: StatusArgs) -> CliResult {
     }
 }
 
-async fn fetch(client: &Client) -> Result<Value, super::CliError> {
+pub(super) async fn fetch(client: &Client, lanes: usize) -> Result<Value, super::CliError> {
     let stats = client.get("/v1/stats").await?;
-    let lanes = client.get(&format!("/v1/lanes?limit={LANES}")).await?;
+    let lanes = client.get(&format!("/v1/lanes?limit={lanes}")).await?;
     // Only an admin key may see accounts.
     let accounts = match stats["rates"].is_object() {
         true => client.get("/v1/accounts").await?["accounts"].take(),
@@ -45,7 +45,7 @@ async fn fetch(client: &Client) -> Result<Value, super::CliError> {
     Ok(json!({"stats": stats, "lanes": lanes["lanes"], "accounts": accounts}))
 }
 
-fn screen(status: &Value) -> String {
+pub(super) fn screen(status: &Value) -> String {
     let stats = &status["stats"];
     let number = |field: &str| cell(stats, field);
     let mut text = format!(

@@ -26,8 +26,9 @@ pub use environment::Environment;
 pub use reference::reference;
 use sections::{
     AdminSection, AlertSection, BreakerSection, CapacitySection, DispatchSection,
-    EncryptionSection, LogSection, NetworkSection, ProblemSection, QuotaSection, RetentionSection,
-    RetryBudgetSection, RollupSection, ServerSection, StoreSection, StrikesSection, TenantSection,
+    EncryptionSection, EventSection, LogSection, NetworkSection, ProblemSection, QuotaSection,
+    RetentionSection, RetryBudgetSection, RollupSection, ServerSection, StoreSection,
+    StrikesSection, TenantSection, TraceSection,
 };
 
 /// The file that `serve` uses by default.
@@ -99,6 +100,8 @@ pub struct Config {
     pub retention: RetentionSection,
     pub rollups: RollupSection,
     pub problems: ProblemSection,
+    pub events: EventSection,
+    pub traces: TraceSection,
     pub alerts: AlertSection,
     pub log: LogSection,
     /// All classes, built in or configured, by name.
@@ -198,6 +201,8 @@ impl Config {
         self.limits.validate()?;
         self.rollups.validate()?;
         self.problems.validate()?;
+        self.events.validate()?;
+        self.traces.validate()?;
         self.alerts.validate()?;
         self.log.validate()?;
         for (name, tenant) in &self.tenants {

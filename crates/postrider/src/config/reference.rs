@@ -142,6 +142,7 @@ fn classes(out: &mut String) {
          # starts from the values of `transactional`. Fields: ttl_s, priority (low, normal, high),\n\
          # urgency (very-low, low, normal, high), on_ambiguous (resend, park, drop),\n\
          # on_expiry (dead_letter, expire), when_open (wait, reject, fall_back), retry_all,\n\
+         # category, quiet_hours (defer, drop, ignore),\n\
          # and the table retry: retries, base_ms, factor, cap_ms, kind (exponential, linear, fixed,\n\
          # schedule), jitter (none, additive, proportional, full, doubling, equal, decorrelated),\n\
          # jitter_ms (of additive), jitter_share (of proportional), schedule_ms.\n",

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use super::ended::KeyEnd;
 use super::scopes::{KeyScope, ScopeSet};
-use super::session::SessionSigner;
+use super::session::{SessionClaim, SessionReach, SessionSigner};
 use super::stored::{self, ApiKey};
 use super::uses::LastUse;
 use super::{KeyError, text};
@@ -282,14 +282,16 @@ impl ApiKeys {
         }
         let cache = self.cached();
         let session = self.signer().as_ref().and_then(|sessions| sessions.read(bearer));
-        let id = match session {
-            Some((_, until)) if until <= self.clock.now() => {
-                return Err(KeyRejection::Expired(until));
+        let reach = session.as_ref().and_then(|claim| claim.reach.clone());
+        let id = match &session {
+            Some(claim) if claim.until <= self.clock.now() => {
+                return Err(KeyRejection::Expired(claim.until));
             }
-            Some((None, _)) if self.configured_admin.is_some() => {
-                return Ok(Caller { is_session: true, ..self.configured_caller() });
+            Some(SessionClaim { key: None, .. }) if self.configured_admin.is_some() => {
+                let caller = Caller { is_session: true, ..self.configured_caller() };
+                return confined(caller, reach);
             }
-            Some((id, _)) => id.ok_or(KeyRejection::Unknown)?,
+            Some(claim) => claim.key.ok_or(KeyRejection::Unknown)?,
             None => identified(&cache, bearer).ok_or(KeyRejection::Unknown)?,
         };
         let CachedKey { key, last_use, gate } = cache.get(&id).ok_or(KeyRejection::Unknown)?;
@@ -302,7 +304,9 @@ impl ApiKeys {
         let (tenant, all_tenants) = (key.tenant.clone(), key.all_tenants);
         let (scopes, gate) = (key.scopes, gate.clone());
         let is_session = session.is_some();
-        Ok(Caller { key: Some(id), tenant, all_tenants, scopes, is_session, gate, place: None })
+        let key = Some(id);
+        let caller = Caller { key, tenant, all_tenants, scopes, is_session, gate, place: None };
+        confined(caller, reach)
     }
 
     fn configured_caller(&self) -> Caller {
@@ -329,7 +333,12 @@ impl ApiKeys {
 
     /// A session that stands for a key until then; `None` before the secret is known.
     pub(crate) fn session(&self, key: Option<KeyId>, until: Timestamp) -> Option<String> {
-        Some(self.signer().as_ref()?.session(key, until))
+        self.session_with(&SessionClaim { key, until, reach: None })
+    }
+
+    /// The same for one that may be confined to a tenant.
+    pub(crate) fn session_with(&self, claim: &SessionClaim) -> Option<String> {
+        Some(self.signer().as_ref()?.session(claim))
     }
 
     /// An admin key for all tenants that works; `None` stands for the configured one.
@@ -406,6 +415,16 @@ impl ApiKeys {
     fn cached(&self) -> Arc<ApiKeyCache> {
         self.cache.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
+}
+
+/// The caller of a session that is for one tenant: never more than its key may.
+fn confined(caller: Caller, reach: Option<SessionReach>) -> Result<Caller, KeyRejection> {
+    let Some(SessionReach { tenant, scopes }) = reach else { return Ok(caller) };
+    if !caller.all_tenants && caller.tenant != tenant {
+        return Err(KeyRejection::Unknown);
+    }
+    let scopes = caller.scopes.and(scopes).ok_or(KeyRejection::Unknown)?;
+    Ok(Caller { tenant, scopes, all_tenants: false, ..caller })
 }
 
 /// The id of a key whose secret is right.

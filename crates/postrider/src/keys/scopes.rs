@@ -77,6 +77,21 @@ impl ScopeSet {
         if bits == 0 { Err(String::new()) } else { Ok(Self(bits)) }
     }
 
+    /// What both allow; `None` if that is nothing.
+    pub(crate) fn and(self, other: Self) -> Option<Self> {
+        let both = KeyScope::ALL.into_iter().filter(|s| self.allows(*s) && other.allows(*s));
+        Self::parse(both.map(KeyScope::name)).ok()
+    }
+
+    pub(crate) fn bits(self) -> u8 {
+        self.0
+    }
+
+    pub(crate) fn from_bits(bits: u8) -> Option<Self> {
+        let known = KeyScope::ALL.into_iter().fold(0, |all, scope| all | scope.bit());
+        (bits != 0 && bits & !known == 0).then_some(Self(bits))
+    }
+
     pub fn names(self) -> Vec<&'static str> {
         let held = KeyScope::ALL.into_iter().filter(|scope| self.0 & scope.bit() != 0);
         held.map(KeyScope::name).collect()

@@ -8,18 +8,19 @@ use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use postrider_core::ports::store::{DocumentVersion, PutResult, Store};
-use postrider_core::{KeyId, Timestamp};
+use postrider_core::{KeyId, TenantId, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use super::scopes::ScopeSet;
 use super::{KeyError, text};
 
 const CODES: &str = "sign-in/";
 const CODE_PREFIX: &str = "code_";
-const SESSION_PREFIX: &str = "prs_";
+pub(crate) const SESSION_PREFIX: &str = "prs_";
+/// A session for one tenant, which a link has.
+pub(crate) const PORTAL_PREFIX: &str = "prl_";
 /// Codes that wait to be used, of all callers.
 const CODES_MAX: usize = 1_000;
-/// What a session says: the key and the end.
-const CLAIM_BYTES: usize = 16 + 8;
 const MAC_BYTES: usize = 32;
 
 /// What a code stands for.
@@ -69,6 +70,23 @@ fn document_name(code: &str) -> String {
     format!("{CODES}{}", URL_SAFE_NO_PAD.encode(hash))
 }
 
+/// What a session may at most, with the rights of its key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SessionReach {
+    pub(crate) tenant: TenantId,
+    pub(crate) scopes: ScopeSet,
+}
+
+/// What a session says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SessionClaim {
+    /// Absent for the configured admin key.
+    pub(crate) key: Option<KeyId>,
+    pub(crate) until: Timestamp,
+    /// Absent if it has all rights of its key.
+    pub(crate) reach: Option<SessionReach>,
+}
+
 /// Signs sessions, the same on all nodes of a store.
 #[derive(Debug)]
 pub(crate) struct SessionSigner(hmac::Key);
@@ -80,25 +98,52 @@ impl SessionSigner {
     }
 
     /// A session of a key; without one, of the configured admin key.
-    pub(crate) fn session(&self, key: Option<KeyId>, until: Timestamp) -> String {
-        let mut bytes = key.map_or(0, |key| key.0).to_be_bytes().to_vec();
-        bytes.extend_from_slice(&until.0.to_be_bytes());
-        let mac = hmac::sign(&self.0, &bytes);
+    pub(crate) fn session(&self, claim: &SessionClaim) -> String {
+        let mut bytes = claim.key.map_or(0, |key| key.0).to_be_bytes().to_vec();
+        bytes.extend_from_slice(&claim.until.0.to_be_bytes());
+        let prefix = match &claim.reach {
+            None => SESSION_PREFIX,
+            Some(reach) => {
+                bytes.push(reach.scopes.bits());
+                bytes.extend_from_slice(reach.tenant.as_str().as_bytes());
+                PORTAL_PREFIX
+            }
+        };
+        let mac = self.mac(prefix, &bytes);
         bytes.extend_from_slice(mac.as_ref());
-        format!("{SESSION_PREFIX}{}", URL_SAFE_NO_PAD.encode(bytes))
+        format!("{prefix}{}", URL_SAFE_NO_PAD.encode(bytes))
     }
 
-    /// The key and the end of a session; `None` if the text is no session of ours.
-    pub(crate) fn read(&self, text: &str) -> Option<(Option<KeyId>, Timestamp)> {
-        let bytes = URL_SAFE_NO_PAD.decode(text.strip_prefix(SESSION_PREFIX)?).ok()?;
-        let (claim, mac) = bytes.split_at_checked(CLAIM_BYTES)?;
-        if mac.len() != MAC_BYTES || hmac::verify(&self.0, claim, mac).is_err() {
-            return None;
+    fn mac(&self, prefix: &str, claim: &[u8]) -> hmac::Tag {
+        let mut context = hmac::Context::with_key(&self.0);
+        // Sessions of older versions have no prefix in what is signed.
+        if prefix != SESSION_PREFIX {
+            context.update(prefix.as_bytes());
         }
-        let (key, until) = claim.split_at(16);
+        context.update(claim);
+        context.sign()
+    }
+
+    /// What a session says; `None` if the text is no session of ours.
+    pub(crate) fn read(&self, text: &str) -> Option<SessionClaim> {
+        let prefix = [SESSION_PREFIX, PORTAL_PREFIX].into_iter().find(|p| text.starts_with(p))?;
+        let bytes = URL_SAFE_NO_PAD.decode(text.strip_prefix(prefix)?).ok()?;
+        let (claim, mac) = bytes.split_at_checked(bytes.len().checked_sub(MAC_BYTES)?)?;
+        let expected = self.mac(prefix, claim);
+        aws_lc_rs::constant_time::verify_slices_are_equal(expected.as_ref(), mac).ok()?;
+        let (key, rest) = claim.split_at_checked(16)?;
+        let (until, rest) = rest.split_at_checked(8)?;
+        let reach = match (prefix == PORTAL_PREFIX, rest.split_first()) {
+            (false, None) => None,
+            (true, Some((scopes, tenant))) => Some(SessionReach {
+                tenant: TenantId::new(std::str::from_utf8(tenant).ok()?),
+                scopes: ScopeSet::from_bits(*scopes)?,
+            }),
+            _ => return None,
+        };
         let key = u128::from_be_bytes(key.try_into().ok()?);
         let until = Timestamp(i64::from_be_bytes(until.try_into().ok()?));
-        Some(((key != 0).then_some(KeyId(key)), until))
+        Some(SessionClaim { key: (key != 0).then_some(KeyId(key)), until, reach })
     }
 }
 
@@ -127,13 +172,25 @@ mod tests {
     #[test]
     fn only_a_session_of_ours_is_read() {
         let signer = SessionSigner::new(b"secret");
-        let session = signer.session(Some(KeyId(7)), Timestamp(99));
-        assert_eq!(signer.read(&session), Some((Some(KeyId(7)), Timestamp(99))));
-        assert_eq!(SessionSigner::new(b"other").read(&session), None);
-        let mut forged = session.into_bytes();
-        forged[8] ^= 1;
-        assert_eq!(signer.read(&String::from_utf8(forged).unwrap()), None);
-        for text in ["prs_", "prs_AAAA", "prk_x", ""] {
+        let all = SessionClaim { key: Some(KeyId(7)), until: Timestamp(99), reach: None };
+        let scopes = ScopeSet::parse(["read"]).unwrap();
+        let reach = Some(SessionReach { tenant: TenantId::new("acme"), scopes });
+        let of_tenant = SessionClaim { reach, ..all.clone() };
+        for claim in [all, of_tenant] {
+            let session = signer.session(&claim);
+            assert_eq!(signer.read(&session), Some(claim));
+            assert_eq!(SessionSigner::new(b"other").read(&session), None);
+            let mut forged = session.clone().into_bytes();
+            forged[8] ^= 1;
+            assert_eq!(signer.read(&String::from_utf8(forged).unwrap()), None);
+            // One kind is not read as the other.
+            let swapped = match session.strip_prefix(SESSION_PREFIX) {
+                Some(rest) => format!("{PORTAL_PREFIX}{rest}"),
+                None => session.replacen(PORTAL_PREFIX, SESSION_PREFIX, 1),
+            };
+            assert_eq!(signer.read(&swapped), None);
+        }
+        for text in ["prs_", "prs_AAAA", "prl_", "prk_x", ""] {
             assert_eq!(signer.read(text), None, "{text}");
         }
     }

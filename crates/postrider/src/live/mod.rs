@@ -1,6 +1,7 @@
 //! The configuration in force. It changes while the server runs: by a reload, and by settings that are set by
 //! API. A change is checked first, and applied as a whole or not at all. Decides nothing about deliveries.
 
+mod audience;
 mod change;
 mod operator;
 mod overrides;
@@ -22,6 +23,7 @@ use crate::config::{Config, ConfigError};
 use crate::documents::{OwnWrites, overwrite};
 use crate::serve::parts;
 use crate::telemetry;
+pub use audience::AudienceSettings;
 pub use operator::OperatorActions;
 use overrides::Overrides;
 pub use overrides::{Override, SettingKind};

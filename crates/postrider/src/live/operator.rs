@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use postrider_core::policy::breaker::BreakerOverride;
 use postrider_core::ports::store::{
@@ -29,12 +30,27 @@ struct OperatorActionRecord {
     lane: Option<LaneKey>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     forced: Option<BreakerOverride>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    reason: Option<Arc<str>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    until: Option<Timestamp>,
 }
 
 impl OperatorActionRecord {
     fn new(order: &OperatorOrder, lane: Option<&LaneKey>) -> Self {
-        let (by, at, lane) = (order.by.clone(), order.at, lane.cloned());
-        Self { by, at, lane, forced: None }
+        let OperatorOrder { by, at, reason, until } = order.clone();
+        Self { by, at, lane: lane.cloned(), forced: None, reason, until }
+    }
+
+    /// How long the store has to keep it; `None` for ever.
+    fn kept_for(&self) -> Option<Duration> {
+        self.until.map(|until| until.since(self.at))
+    }
+
+    /// Whether a stored order ended before another one was given.
+    fn ended_before(text: &str, other: &Self) -> bool {
+        let stored = serde_json::from_str::<Self>(text).ok();
+        stored.and_then(|stored| stored.until).is_some_and(|until| until <= other.at)
     }
 }
 
@@ -98,7 +114,8 @@ impl OperatorActions {
     /// False if the order cannot be read.
     fn apply(&self, orders: &mut AppliedOrders, name: &str, text: &str) -> bool {
         let Ok(record) = serde_json::from_str::<OperatorActionRecord>(text) else { return false };
-        let order = OperatorOrder { by: record.by, at: record.at };
+        let OperatorActionRecord { by, at, reason, until, .. } = record;
+        let order = OperatorOrder { by, at, reason, until };
         match (name.strip_prefix(TENANT), &record.lane, record.forced) {
             (Some(tenant), ..) => {
                 self.lanes.pause_tenant(TenantId::new(tenant), order);
@@ -215,7 +232,14 @@ impl OperatorActions {
         record: Option<OperatorActionRecord>,
     ) -> StoreResult<()> {
         let text = record.as_ref().and_then(|record| serde_json::to_string(record).ok());
-        let version = overwrite(&*self.store, name, text.as_deref()).await?;
+        let kept = record.as_ref().and_then(OperatorActionRecord::kept_for);
+        let version = match kept {
+            None => overwrite(&*self.store, name, text.as_deref()).await?,
+            Some(_) => match self.store.put_document(name, text.as_deref(), None, kept).await? {
+                PutResult::Written(version) => version,
+                PutResult::Conflict(_) => DocumentVersion::NONE,
+            },
+        };
         orders.wrote(name, version, record);
         Ok(())
     }
@@ -229,17 +253,19 @@ impl OperatorActions {
     ) -> StoreResult<bool> {
         let text = serde_json::to_string(&record).ok();
         let absent = Some(DocumentVersion::NONE);
-        let found = match self.store.put_document(name, text.as_deref(), absent, None).await? {
+        let kept = record.kept_for();
+        let found = match self.store.put_document(name, text.as_deref(), absent, kept).await? {
             PutResult::Written(version) => {
                 orders.wrote(name, version, Some(record));
                 return Ok(true);
             }
             PutResult::Conflict(found) => found.and_then(|document| document.json),
         };
+        let found = found.filter(|text| !OperatorActionRecord::ended_before(text, &record));
         if found.is_some_and(|text| self.apply(orders, name, &text)) {
             return Ok(false);
         }
-        // What is stored cannot be read.
+        // What is stored cannot be read, or is over.
         self.put(orders, name, Some(record)).await?;
         Ok(true)
     }

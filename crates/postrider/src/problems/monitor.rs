@@ -21,6 +21,7 @@ use super::kept::{self, ProblemNews, kept_problems};
 use crate::alerts;
 use crate::api::SharedState;
 use crate::documents::overwrite;
+use crate::events::LoggedEvent;
 use crate::rollups::points;
 
 const EVERY: Duration = Duration::from_secs(5);
@@ -123,6 +124,8 @@ impl ProblemMonitor {
         for (id, change) in changes {
             let Some(record) = records.get(&id) else { continue };
             let expected = versions.get(&id).copied().unwrap_or(DocumentVersion::NONE);
+            // Before it is written: after a crash it is told again.
+            app.events.note(LoggedEvent::of_problem(&change, record)).await;
             // What somebody else changed meanwhile is looked at again in five seconds.
             if kept::write(&*app.store, record, expected).await? {
                 report(app, ProblemNews { change, record: record.clone() });

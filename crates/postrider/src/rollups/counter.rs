@@ -40,6 +40,8 @@ struct CountedMinutes(VecDeque<CountedMinute>);
 struct CountedMinute {
     at: Timestamp,
     lanes: HashMap<LaneKey, LaneCounts>,
+    /// How many of them have a row under their own name, by tenant.
+    named: HashMap<TenantId, usize>,
     overhead: RollupFigures,
     /// Something was counted since the last write.
     has_news: bool,
@@ -64,12 +66,25 @@ impl LaneCounts {
     }
 }
 
+/// Whether a bounded table with so many entries, so many of them of one tenant, has room for another one of that
+/// tenant: the last quarter is for tenants that have less than a quarter.
+pub(crate) fn has_room(most: usize, all: usize, own: usize) -> bool {
+    let quarter = (most / 4).max(1);
+    all < most && (own < quarter || all < most.saturating_sub(quarter))
+}
+
 impl CountedMinute {
     /// Where a lane is counted. Beyond the bound, lanes share the provider `other`, and far beyond it they count for
     /// the whole server only.
     fn lane(&mut self, lane: &LaneKey, lanes_max: usize) -> &mut LaneCounts {
         self.has_news = true;
-        if self.lanes.contains_key(lane) || self.lanes.len() < lanes_max {
+        if self.lanes.contains_key(lane) {
+            return self.entry(lane.clone());
+        }
+        let named: usize = self.named.values().sum();
+        let own = self.named.get(&lane.tenant).copied().unwrap_or(0);
+        if has_room(lanes_max, named, own) {
+            self.named.insert(lane.tenant.clone(), own + 1);
             return self.entry(lane.clone());
         }
         let other = LaneKey { provider: OTHER.into(), ..lane.clone() };
@@ -262,6 +277,7 @@ impl CountedMinute {
         Self {
             at: self.at,
             lanes: self.lanes.clone(),
+            named: self.named.clone(),
             overhead: self.overhead,
             has_news: self.has_news,
         }
@@ -341,10 +357,26 @@ mod tests {
         let parts = counter.news();
         let all: u64 = counts(&parts, None).iter().map(|(_, count)| count).sum();
         assert_eq!(all, 20, "every attempt counts for the server");
-        assert_eq!(counts(&parts, Some("a")).last(), Some(&("other".to_owned(), 1)));
-        assert_eq!(counts(&parts, Some("b")), [("other".to_owned(), 4)]);
+        let (named, other) = ("https://h0".to_owned(), "other".to_owned());
+        assert_eq!(counts(&parts, Some("a")).last(), Some(&(other.clone(), 2)));
+        assert_eq!(counts(&parts, Some("b")), [(named, 1), (other.clone(), 3)]);
+        assert_eq!(counts(&parts, Some("c")), [(other, 4)]);
         assert!(counts(&parts, Some("e")).is_empty());
         assert!(counter.lock().0.back().unwrap().lanes.len() <= 7);
+    }
+
+    #[test]
+    fn a_tenant_with_endless_lanes_does_not_take_the_rows_of_others() {
+        let (_, counter) = counter(100);
+        for host in 0..1_000 {
+            counter.note_attempt(&lane("greedy", host), "accepted", 1, false, false);
+        }
+        for host in 0..20 {
+            counter.note_attempt(&lane("honest", host), "accepted", 1, false, false);
+        }
+        let parts = counter.news();
+        assert_eq!(counts(&parts, Some("greedy")).len(), 75 + 1);
+        assert_eq!(counts(&parts, Some("honest")).len(), 20, "each has a row of its own");
     }
 
     #[test]

@@ -54,7 +54,7 @@ async fn bring_up_to_date(app: &SharedState, end: Timestamp, is_first: bool) -> 
     let section = app.config().rollups.clone();
     let now = app.clock.now();
     let kept = [section.minutes_kept_h, section.hours_kept_days.saturating_mul(24)];
-    for (span, hours) in RollupSpan::ALL.into_iter().zip(kept) {
+    for (span, hours) in RollupSpan::COUNTED.into_iter().zip(kept) {
         let before = now - Duration::from_secs(u64::from(hours) * 3_600);
         app.store.prune_rollups(span, before).await?;
     }

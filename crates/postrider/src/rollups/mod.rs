@@ -7,7 +7,7 @@ mod hours;
 mod observer;
 mod writing;
 
-pub(crate) use counter::RollupCounter;
+pub(crate) use counter::{RollupCounter, has_room};
 pub(crate) use history::{RollupPoint, points};
 pub(crate) use hours::keep_hours;
 pub(crate) use observer::CountingObserver;

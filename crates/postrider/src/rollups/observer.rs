@@ -3,18 +3,24 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider_core::ports::store::StoreError;
+use postrider_core::policy::audience::WithheldReason;
+use postrider_core::ports::store::{LeasedDelivery, StoreError};
 use postrider_core::{
-    AddressHash, AttemptRecord, DeadReason, DeliveryId, LaneKey, State, StrikeKind,
+    AddressHash, AttemptRecord, DeadReason, DeliveryId, Gate, LaneKey, Message, State, StrikeKind,
 };
-use postrider_dispatch::{LaneEvent, Observer};
+use postrider_dispatch::{LaneEvent, Observer, PutOff};
 
 use super::RollupCounter;
+use crate::events::EventRecorder;
 use crate::telemetry::Metrics;
+use crate::traces::Tracer;
 
 pub(crate) struct CountingObserver {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) counter: Arc<RollupCounter>,
+    pub(crate) events: Arc<EventRecorder>,
+    /// Absent if spans are not made.
+    pub(crate) tracer: Option<Arc<Tracer>>,
 }
 
 fn whole_ms(time: Duration) -> u64 {
@@ -22,13 +28,14 @@ fn whole_ms(time: Duration) -> u64 {
 }
 
 impl Observer for CountingObserver {
-    fn attempted(
-        &self,
-        lane: &LaneKey,
-        delivery: DeliveryId,
-        address: AddressHash,
-        attempt: &AttemptRecord,
-    ) {
+    fn makes_spans(&self) -> bool {
+        self.tracer.is_some()
+    }
+
+    fn attempted(&self, lane: &LaneKey, leased: &LeasedDelivery, attempt: &AttemptRecord) {
+        if let Some(tracer) = &self.tracer {
+            tracer.attempted(lane, leased, attempt);
+        }
         let is_bad_request = attempt.status == Some(400);
         self.counter.note_attempt(
             lane,
@@ -37,20 +44,22 @@ impl Observer for CountingObserver {
             attempt.number > 1,
             is_bad_request,
         );
-        self.metrics.attempted(lane, delivery, address, attempt);
+        self.metrics.attempted(lane, leased, attempt);
     }
 
     fn finished(
         &self,
         lane: &LaneKey,
         delivery: DeliveryId,
+        message: &Message,
         state: State,
         reason: Option<DeadReason>,
         age: Duration,
     ) {
         let outcome = reason.map_or_else(|| state.name(), DeadReason::name);
         self.counter.note_delivery(lane, outcome, whole_ms(age));
-        self.metrics.finished(lane, delivery, state, reason, age);
+        self.events.note_finished(lane.tenant.as_str(), delivery);
+        self.metrics.finished(lane, delivery, message, state, reason, age);
     }
 
     fn struck(&self, lane: &LaneKey, address: AddressHash, kind: StrikeKind, suspected: bool) {
@@ -75,6 +84,22 @@ impl Observer for CountingObserver {
             self.counter.watch_held(lane, cause);
         }
         self.metrics.lane_event(lane, event);
+    }
+
+    fn lane_waits(&self, lane: &LaneKey, on: Gate) {
+        self.metrics.lane_waits(lane, on);
+    }
+
+    fn put_off(&self, lane: &LaneKey, why: PutOff, count: usize) {
+        self.metrics.put_off(lane, why, count);
+    }
+
+    fn withheld(&self, lane: &LaneKey, reason: WithheldReason) {
+        self.metrics.withheld(lane, reason);
+    }
+
+    fn settled(&self, waited: Duration) {
+        self.metrics.settled(waited);
     }
 
     fn shortage(&self, lane: &LaneKey, what: &str) {

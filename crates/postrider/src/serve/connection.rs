@@ -52,6 +52,12 @@ impl ConnectionState {
         OpenRequest(self.clone())
     }
 
+    /// Whether it has made a request.
+    pub(super) fn has_begun(&self) -> bool {
+        let quiet = *self.quiet_since.lock().unwrap_or_else(PoisonError::into_inner);
+        quiet.is_some() || self.open.load(Ordering::Relaxed) > 0
+    }
+
     pub(super) fn verdict(&self, now: Instant) -> ConnectionVerdict {
         let ConnectionTimes { first_request, idle, age } = self.times;
         let old = now.duration_since(self.opened_at);

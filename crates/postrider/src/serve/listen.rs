@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd as _;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
 use postrider_channels::pool::raise_descriptor_limit;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -27,11 +28,19 @@ use crate::telemetry::Metrics;
 
 /// The pause after a failure to accept a connection, e.g. without a free file handle.
 const PAUSE: Duration = Duration::from_millis(100);
+/// How long a server that stops waits for the first request of a connection, and how often it looks.
+const FIRST_REQUEST_AT_END: Duration = Duration::from_millis(500);
+const FIRST_REQUEST_LOOK: Duration = Duration::from_millis(5);
+/// Connections that wait to be accepted, for example while another process takes over. The system has a limit of its
+/// own (net.core.somaxconn).
+const WAITING_MAX: u32 = 4_096;
 /// Callers have at most this share of the descriptors, so that deliveries always have theirs.
 const DESCRIPTORS_SHARE: u64 = 8;
 
 pub(super) struct Listening {
     pub(super) addr: SocketAddr,
+    /// The same socket, for a process that takes over.
+    pub(super) socket: std::net::TcpListener,
     stop: oneshot::Sender<Duration>,
     task: JoinHandle<()>,
 }
@@ -43,9 +52,17 @@ impl Listening {
         config: &ServerSection,
         metrics: Arc<Metrics>,
         tls: Option<Arc<ServerTls>>,
+        given: Option<std::net::TcpListener>,
     ) -> std::io::Result<Self> {
-        let listener = TcpListener::bind(listen).await?;
+        let listener = match given {
+            Some(given) => {
+                given.set_nonblocking(true)?;
+                TcpListener::from_std(given)?
+            }
+            None => bind(listen)?,
+        };
         let addr = listener.local_addr()?;
+        let socket = std::net::TcpListener::from(listener.as_fd().try_clone_to_owned()?);
         let (stop, stopped) = oneshot::channel();
         let seconds = Duration::from_secs;
         let connections_max = fitting(config.connections_max, raise_descriptor_limit());
@@ -65,14 +82,25 @@ impl Listening {
             tls,
         };
         let task = tokio::spawn(acceptor.run(listener, stopped));
-        Ok(Self { addr, stop, task })
+        Ok(Self { addr, socket, stop, task })
     }
 
     /// Closes the socket. Open requests have `timeout` to finish.
     pub(super) async fn stop(self, timeout: Duration) {
+        drop(self.socket);
         let _ = self.stop.send(timeout);
         let _ = self.task.await;
     }
+}
+
+fn bind(listen: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = match listen {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    socket.set_reuseaddr(true)?;
+    socket.bind(listen)?;
+    socket.listen(WAITING_MAX)
 }
 
 /// The connections that callers may have, of those that are configured.
@@ -202,13 +230,24 @@ impl ConnectionListener {
                         return;
                     }
                     () = tokio::time::sleep(next.min(idle).max(PAUSE)) => wait = state.verdict(Instant::now()),
-                    _ = stopping.wait_for(|stopping| *stopping), if !is_draining => {
+                    () = asked_to_stop(&mut stopping, &state), if !is_draining => {
                         wait = ConnectionVerdict::Drain(next);
                     }
                 }
             }
         });
     }
+}
+
+/// Returns when the server stops. A connection that was just opened may make its first request before.
+async fn asked_to_stop(stopping: &mut watch::Receiver<bool>, state: &ConnectionState) {
+    let _ = stopping.wait_for(|stopping| *stopping).await;
+    let begun = async {
+        while !state.has_begun() {
+            tokio::time::sleep(FIRST_REQUEST_LOOK).await;
+        }
+    };
+    let _ = tokio::time::timeout(FIRST_REQUEST_AT_END, begun).await;
 }
 
 /// The stream after the TLS handshake, if there is one. The handshake has as long as the head of a request.

@@ -4,9 +4,11 @@ mod caller_stream;
 pub(crate) mod channels;
 mod connection;
 mod follow;
+pub(crate) mod handover;
 mod listen;
 pub(crate) mod parts;
 pub(crate) mod regions;
+pub(crate) mod service_manager;
 mod teamwork;
 mod timed_stream;
 mod tls;
@@ -27,8 +29,13 @@ use tokio::task::JoinHandle;
 use crate::api::{self, ApiState, SharedState};
 use crate::audit::AuditTrail;
 use crate::config::Config;
+use crate::dashboard;
+use crate::events::{self, EventLog, EventRecorder, EventSubscriptions, RelayState};
+use crate::jobs;
 use crate::keys::{ApiKeys, SigningKeys, session};
-use crate::live::{self, ConfigReader, ConfigSources, LiveConfig, OperatorActions, TemplateStore};
+use crate::live::{
+    self, AudienceSettings, ConfigReader, ConfigSources, LiveConfig, OperatorActions, TemplateStore,
+};
 use crate::problems;
 use crate::quotas;
 use crate::rehash;
@@ -48,6 +55,8 @@ const KEY_USES_OLDER_BY: Duration = Duration::from_secs(600);
 const KEY_USES_AT_END: Duration = Duration::from_secs(1);
 /// How long a shutdown waits for the last entries of the audit log.
 const AUDIT_AT_END: Duration = Duration::from_secs(1);
+/// How long a shutdown waits for the last spans.
+const SPANS_AT_END: Duration = Duration::from_secs(2);
 /// How long a shutdown waits for open requests.
 const REQUESTS_AT_END: Duration = Duration::from_secs(5);
 
@@ -66,6 +75,8 @@ pub struct Running {
     /// Absent if the store cannot fail.
     failure: Option<StoreFailure>,
     chores: Vec<JoinHandle<()>>,
+    /// Sends spans, if they are made.
+    exporter: Option<JoinHandle<()>>,
 }
 
 /// Starts everything. On return the API answers.
@@ -75,15 +86,23 @@ pub async fn start(config: Config) -> anyhow::Result<Running> {
 
 /// The same with a configuration that can be reloaded while the server runs.
 pub async fn start_from(read: ConfigReader) -> anyhow::Result<Running> {
+    start_on(read, None).await
+}
+
+/// The same on a socket that listens already.
+pub async fn start_on(
+    read: ConfigReader,
+    given: Option<std::net::TcpListener>,
+) -> anyhow::Result<Running> {
     let config = read()?;
     let clock = Arc::new(SteadyClock::of_system());
     let (store, failure) = parts::open_store(&config, clock).await?;
-    start_all(config, read, store, failure).await
+    start_all(config, read, store, failure, given).await
 }
 
 /// The same over a store of the caller's choice.
 pub async fn start_with(config: Config, store: Arc<dyn Store>) -> anyhow::Result<Running> {
-    start_all(config.clone(), live::fixed(config), store, None).await
+    start_all(config.clone(), live::fixed(config), store, None, None).await
 }
 
 async fn start_all(
@@ -91,6 +110,7 @@ async fn start_all(
     read: ConfigReader,
     store: Arc<dyn Store>,
     failure: Option<StoreFailure>,
+    given: Option<std::net::TcpListener>,
 ) -> anyhow::Result<Running> {
     let clock = store.clock();
     let (store, data_keys) = parts::sealed(&base, store).await?;
@@ -151,7 +171,13 @@ async fn start_all(
     let mut chores = vec![audit_writer, tokio::spawn(audit.clone().keep_counting())];
     let (writer, lanes_max) = (parts::seed()?, config.rollups.lanes_max);
     let counter = Arc::new(RollupCounter::new(clock.clone(), writer, lanes_max));
+    let log = EventLog::new(store.clone(), writer, is_shared, RelayState::latest(&*store).await?);
+    let subscriptions = EventSubscriptions::load(store.clone()).await?;
+    let events = Arc::new(EventRecorder::new(log, subscriptions, metrics.clone()));
+    let (tracer, exporter) = parts::tracer(&config, &clock, &metrics).await?.unzip();
     let app = Arc::new(ApiState::new(api::ApiParts {
+        tracer: tracer.clone(),
+        events: events.clone(),
         audit,
         data_keys,
         live: LiveConfig::new(
@@ -163,6 +189,7 @@ async fn start_all(
             templates.clone(),
         )
         .with_accounts(books.clone()),
+        audience: AudienceSettings::open(store.clone(), lanes.clone()).await?,
         operator: OperatorActions::restore(store.clone(), lanes.clone()).await?,
         templates,
         store: store.clone(),
@@ -180,7 +207,8 @@ async fn start_all(
     }));
     let tls = ServerTls::open(&config.server)?;
     let has_tls = tls.is_some();
-    let listening = listen(&config, api::router(app.clone()), &metrics, tls.clone()).await?;
+    let router = dashboard::router(app.clone(), api::router(app.clone()));
+    let listening = listen(&config, router, &metrics, tls.clone(), given).await?;
     app.listens_on(listening.addr);
     let metrics_listening = listen_for_metrics(&config, &app, &metrics).await?;
     let mut dispatcher = None;
@@ -198,7 +226,13 @@ async fn start_all(
             channels: built.into_iter().map(|built| built.channel).collect(),
             lanes,
             clock,
-            observer: Arc::new(CountingObserver { metrics, counter }),
+            observer: Arc::new(CountingObserver {
+                metrics,
+                counter,
+                events: events.clone(),
+                tracer,
+            }),
+            log: Some(events),
             seed: parts::seed()?,
         });
         app.watch_dispatcher(started.status());
@@ -213,7 +247,9 @@ async fn start_all(
         tokio::spawn(quotas::watch(app.clone())),
         tokio::spawn(rollups::write_every_second(app.clone())),
         tokio::spawn(rollups::keep_hours(app.clone(), consumer.clone(), is_shared)),
+        tokio::spawn(jobs::run_jobs(app.clone(), consumer.clone(), is_shared)),
         tokio::spawn(problems::watch(app.clone(), consumer.clone(), is_shared)),
+        tokio::spawn(events::relay(app.clone(), consumer.clone(), is_shared)),
         tokio::spawn(rehash::rehash_if_needed(app.clone())),
         tokio::spawn(prune(app.clone(), consumer, is_shared)),
         tokio::spawn(watch.run()),
@@ -223,6 +259,7 @@ async fn start_all(
         addr: listening.addr,
         new_admin_key,
         chores,
+        exporter,
         app,
         listening,
         metrics: metrics_listening,
@@ -237,8 +274,10 @@ async fn listen(
     router: axum::Router,
     metrics: &Arc<Metrics>,
     tls: Option<Arc<ServerTls>>,
+    given: Option<std::net::TcpListener>,
 ) -> anyhow::Result<Listening> {
-    let at = config.server.listen;
+    let given_at = given.as_ref().and_then(|given| given.local_addr().ok());
+    let at = given_at.unwrap_or(config.server.listen);
     if tls.is_none() && !at.ip().is_loopback() {
         tracing::warn!(
             listen = %at,
@@ -246,7 +285,7 @@ async fn listen(
              and messages can be read on the way"
         );
     }
-    let listening = Listening::start(router, at, &config.server, metrics.clone(), tls).await;
+    let listening = Listening::start(router, at, &config.server, metrics.clone(), tls, given).await;
     listening.with_context(|| format!("cannot listen on {at} (server.listen)"))
 }
 
@@ -257,7 +296,7 @@ async fn listen_for_metrics(
 ) -> anyhow::Result<Option<Listening>> {
     let Some(at) = config.server.metrics_listen else { return Ok(None) };
     let router = api::metrics_router(app.clone());
-    let listening = Listening::start(router, at, &config.server, metrics.clone(), None).await;
+    let listening = Listening::start(router, at, &config.server, metrics.clone(), None, None).await;
     let context = || format!("cannot listen on {at} (server.metrics_listen)");
     listening.with_context(context).map(Some)
 }
@@ -265,6 +304,14 @@ async fn listen_for_metrics(
 impl Running {
     pub fn url(&self) -> String {
         format!("{}://{}", if self.has_tls { "https" } else { "http" }, self.addr)
+    }
+
+    /// The socket of the API, for a process that takes this one's place. None if what is stored would be lost.
+    pub fn socket(&self) -> std::io::Result<Option<std::net::TcpListener>> {
+        match self.app.config().store.url.as_str() {
+            "memory:" => Ok(None),
+            _ => self.listening.socket.try_clone().map(Some),
+        }
     }
 
     /// A link that opens the status page once, for an admin.
@@ -321,6 +368,14 @@ impl Running {
         rollups::write_at_end(&self.app).await;
         if tokio::time::timeout(AUDIT_AT_END, self.app.audit.flush()).await.is_err() {
             tracing::warn!("the last refused calls could not be written to the audit log");
+        }
+        if let Some(tracer) = &self.app.tracer {
+            tracer.end();
+        }
+        if let Some(mut exporter) = self.exporter
+            && tokio::time::timeout(SPANS_AT_END, &mut exporter).await.is_err()
+        {
+            exporter.abort();
         }
         for chore in self.chores {
             chore.abort();

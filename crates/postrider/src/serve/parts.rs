@@ -20,8 +20,12 @@ use postrider_store::{
     EmbeddedStore, MemoryStore, SealedStore, StoreFailure, StoreOptions, migrate,
 };
 
+use tokio::task::JoinHandle;
+
 use crate::config::Config;
 use crate::config::sections::TenantSection;
+use crate::telemetry::Metrics;
+use crate::traces::{SpanReceiver, Tracer};
 
 /// The name of a worker that has its store alone: it takes its own work back after a restart.
 const ALONE: &str = "alone";
@@ -140,6 +144,21 @@ pub(crate) async fn postgres_options(
     let password = tokio::task::spawn_blocking(move || password.read()).await?;
     let password = password.map_err(|why| anyhow::anyhow!("store.password: {why}"))?;
     Ok(options.with_password(&password))
+}
+
+/// What makes spans, and the task that sends them; none if that is off.
+pub(super) async fn tracer(
+    config: &Config,
+    clock: &Arc<dyn Clock>,
+    metrics: &Arc<Metrics>,
+) -> anyhow::Result<Option<(Arc<Tracer>, JoinHandle<()>)>> {
+    let section = config.traces.clone();
+    let Some(endpoint) = section.endpoint.clone() else { return Ok(None) };
+    let (protocol, headers) = (section.protocol, section.headers.clone());
+    let open = move || SpanReceiver::open(&endpoint, protocol, &headers);
+    let receiver = tokio::task::spawn_blocking(open).await??;
+    let (tracer, exporter) = Tracer::new(&section, receiver, clock.clone(), metrics.clone());
+    Ok(Some((Arc::new(tracer), tokio::spawn(exporter.run()))))
 }
 
 /// The name of this server among those that share a store.

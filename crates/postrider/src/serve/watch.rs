@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use postrider_channels::Wiring;
 use postrider_channels::accounts::health::{AccountHealth, CredentialView};
-use postrider_core::Timestamp;
 use postrider_core::policy::validity::Validity;
+use postrider_core::{ChannelKind, Timestamp};
 use tokio::sync::Notify;
 
 const EVERY: Duration = Duration::from_secs(3600);
@@ -50,6 +50,11 @@ impl CredentialMonitor {
     /// The result of the last check; empty before the first one.
     pub(crate) fn seen(&self) -> Arc<Vec<CredentialView>> {
         self.seen.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Open connections of accounts that have connections of their own.
+    pub(crate) fn connections(&self) -> Vec<(ChannelKind, Arc<str>, usize)> {
+        self.books.iter().flat_map(|book| book.connections()).collect()
     }
 
     /// Checks every hour, by the server's clock.

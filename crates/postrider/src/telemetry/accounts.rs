@@ -1,38 +1,44 @@
 //! Metrics about the accounts at providers and their credentials. One label per configured account or
 //! credential.
 
+use std::sync::atomic::AtomicU64;
+
 use postrider_channels::accounts::AccountView;
 use postrider_channels::accounts::health::CredentialView;
 use postrider_core::Timestamp;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::Registry;
 
 use super::labels::{ChannelLabel, CredentialLabels, ProviderLabels};
-use super::metrics::add;
+use super::registrar::Registrar;
 
 pub(crate) struct AccountMetrics {
     ready: Family<ProviderLabels, Gauge>,
     calls: Family<ProviderLabels, Counter>,
     failovers: Family<ProviderLabels, Counter>,
+    sent: Family<ProviderLabels, Counter>,
+    cost: Family<ProviderLabels, Counter<f64, AtomicU64>>,
     expiry_seconds: Family<CredentialLabels, Gauge>,
     usable: Family<CredentialLabels, Gauge>,
 }
 
 impl AccountMetrics {
-    pub(super) fn new(r: &mut Registry) -> Self {
+    pub(super) fn new(r: &mut Registrar) -> Self {
         Self {
-            ready: add(r, "account_ready", "1 if nothing holds the account"),
-            calls: add(r, "account_calls", "Attempts through the account"),
-            failovers: add(r, "account_failovers", "Attempts that another account took over"),
-            expiry_seconds: add(
-                r,
+            ready: r.add("account_ready", "1 if nothing holds the account"),
+            calls: r.add("account_calls", "Attempts through the account"),
+            failovers: r.add("account_failovers", "Attempts that another account took over"),
+            sent: r.add("account_sent", "Messages that a provider accepted through the account"),
+            cost: r.add(
+                "account_cost",
+                "What these messages cost, by the cost that the account's settings state",
+            ),
+            expiry_seconds: r.add(
                 "credential_expiry_seconds",
                 "Seconds until the account's credential expires; negative if it expired",
             ),
-            usable: add(
-                r,
+            usable: r.add(
                 "credential_usable",
                 "1 if the account's credential can be read and its provider issues a token for it",
             ),
@@ -46,12 +52,16 @@ impl AccountMetrics {
                 provider: account.name.clone(),
             };
             self.ready.get_or_create(&labels).set(i64::from(account.held.is_none()));
-            for (family, now) in
-                [(&self.calls, account.calls), (&self.failovers, account.failovers)]
-            {
+            for (family, now) in [
+                (&self.calls, account.calls),
+                (&self.failovers, account.failovers),
+                (&self.sent, account.sent),
+            ] {
                 let counter = family.get_or_create(&labels);
                 counter.inc_by(now.saturating_sub(counter.get()));
             }
+            let cost = self.cost.get_or_create(&labels);
+            cost.inc_by((account.sent as f64 * account.cost - cost.get()).max(0.0));
         }
     }
 
@@ -85,26 +95,29 @@ mod tests {
 
     #[test]
     fn a_scrape_says_which_account_is_held_and_counts_no_call_twice() {
-        let mut registry = Registry::with_prefix("postrider");
-        let metrics = AccountMetrics::new(&mut registry);
+        let mut registrar = Registrar::default();
+        let metrics = AccountMetrics::new(&mut registrar);
         let view = AccountView {
             name: "firebase".into(),
             channel: postrider_channels::fcm::KIND,
             tenant: "*".into(),
             priority: 0,
-            cost: 0.0,
+            cost: 0.5,
             held: Some(("credential", Some(Timestamp(0)))),
             calls: 3,
             failovers: 1,
+            sent: 2,
         };
         metrics.update(std::slice::from_ref(&view));
-        metrics.update(&[AccountView { calls: 5, ..view }]);
+        metrics.update(&[AccountView { calls: 5, sent: 4, ..view }]);
         let mut text = String::new();
-        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        prometheus_client::encoding::text::encode(&mut text, &registrar.registry).unwrap();
         for line in [
             r#"postrider_account_ready{channel="fcm",provider="firebase"} 0"#,
             r#"postrider_account_calls_total{channel="fcm",provider="firebase"} 5"#,
             r#"postrider_account_failovers_total{channel="fcm",provider="firebase"} 1"#,
+            r#"postrider_account_sent_total{channel="fcm",provider="firebase"} 4"#,
+            r#"postrider_account_cost_total{channel="fcm",provider="firebase"} 2.0"#,
         ] {
             assert!(text.contains(line), "{text}");
         }
@@ -112,8 +125,8 @@ mod tests {
 
     #[test]
     fn a_scrape_says_how_long_credentials_are_good_and_the_worst_of_a_kind_counts() {
-        let mut registry = Registry::with_prefix("postrider");
-        let metrics = AccountMetrics::new(&mut registry);
+        let mut registrar = Registrar::default();
+        let metrics = AccountMetrics::new(&mut registrar);
         let view = |account: &str, credential| CredentialView {
             account: account.into(),
             channel: postrider_channels::email::KIND,
@@ -129,7 +142,7 @@ mod tests {
         let all = [view("apple", certificate), view("relay", missing), view("relay", key)];
         metrics.update_credentials(&all, Timestamp::from_secs(100));
         let mut text = String::new();
-        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        prometheus_client::encoding::text::encode(&mut text, &registrar.registry).unwrap();
         for line in [
             r#"postrider_credential_expiry_seconds{account="apple",kind="certificate"} -10"#,
             r#"postrider_credential_usable{account="apple",kind="certificate"} 1"#,

@@ -1,13 +1,15 @@
 //! Metric labels with a bounded number of values. Further providers are called `other`.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use postrider_core::{ChannelKind, LaneKey};
+use postrider_core::{ChannelKind, LaneKey, TenantId};
 use prometheus_client::encoding::{
     EncodeLabel as _, EncodeLabelSet, EncodeLabelValue, LabelSetEncoder, LabelValueEncoder,
 };
+
+use crate::rollups::has_room;
 
 /// Distinct providers that get a label of their own.
 const PROVIDERS_MAX: usize = 100;
@@ -51,6 +53,22 @@ pub(super) struct ProviderLabels {
     pub(super) provider: Arc<str>,
 }
 
+/// The labels of a provider, and one from a closed set.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct ProviderOutcomeLabels {
+    pub(super) channel: ChannelKind,
+    pub(super) provider: Arc<str>,
+    pub(super) outcome: &'static str,
+}
+
+impl EncodeLabelSet for ProviderOutcomeLabels {
+    fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> Result<(), fmt::Error> {
+        ("channel", self.channel.name()).encode(encoder.encode_label())?;
+        ("provider", &*self.provider).encode(encoder.encode_label())?;
+        ("outcome", self.outcome).encode(encoder.encode_label())
+    }
+}
+
 /// One label from a closed set.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct OutcomeLabel {
@@ -69,56 +87,74 @@ pub(super) struct CredentialLabels {
     pub(super) kind: &'static str,
 }
 
-/// The providers seen so far, up to the bound.
+/// The providers seen so far, up to the bound. No provider is ever removed.
 #[derive(Default)]
-pub(super) struct Providers(RwLock<HashSet<Arc<str>>>);
+pub(super) struct Providers(RwLock<KnownProviders>);
+
+#[derive(Default)]
+struct KnownProviders {
+    names: HashSet<Arc<str>>,
+    /// How many each tenant was the first to use.
+    of_tenants: HashMap<TenantId, usize>,
+}
 
 impl Providers {
     pub(super) fn labels(&self, lane: &LaneKey, outcome: Option<&'static str>) -> LaneLabels {
         LaneLabels {
             channel: lane.channel,
-            provider: self.bounded(&lane.provider),
+            provider: self.of_tenant(&lane.provider, &lane.tenant),
             class: lane.class.clone(),
             outcome,
         }
     }
 
+    /// The label of a provider, whoever uses it.
     pub(super) fn bounded(&self, provider: &Arc<str>) -> Arc<str> {
-        let found = label(&self.0.read().unwrap_or_else(PoisonError::into_inner), provider);
-        found.unwrap_or_else(|| self.add(provider))
+        self.of_tenant(provider, &TenantId::new(""))
     }
 
-    fn add(&self, provider: &Arc<str>) -> Arc<str> {
+    fn of_tenant(&self, provider: &Arc<str>, tenant: &TenantId) -> Arc<str> {
+        let found = {
+            let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
+            known.label(provider, tenant)
+        };
+        found.unwrap_or_else(|| self.add(provider, tenant))
+    }
+
+    fn add(&self, provider: &Arc<str>, tenant: &TenantId) -> Arc<str> {
         let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
         // Other threads may have added providers since the read.
-        label(&known, provider).unwrap_or_else(|| {
-            known.insert(provider.clone());
+        known.label(provider, tenant).unwrap_or_else(|| {
+            known.names.insert(provider.clone());
+            *known.of_tenants.entry(tenant.clone()).or_default() += 1;
             provider.clone()
         })
     }
 }
 
-/// The provider's label. None for a new provider that there is still room for. No provider is ever removed, so a full
-/// table answers for all of them.
-fn label(known: &HashSet<Arc<str>>, provider: &Arc<str>) -> Option<Arc<str>> {
-    if known.contains(provider) {
-        return Some(provider.clone());
+impl KnownProviders {
+    /// The provider's label. None for a new provider that there is still room for.
+    fn label(&self, provider: &Arc<str>, tenant: &TenantId) -> Option<Arc<str>> {
+        if self.names.contains(provider) {
+            return Some(provider.clone());
+        }
+        let own = self.of_tenants.get(tenant).copied().unwrap_or(0);
+        (!has_room(PROVIDERS_MAX, self.names.len(), own)).then(|| OTHER.into())
     }
-    (known.len() >= PROVIDERS_MAX).then(|| OTHER.into())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use postrider_core::TenantId;
     use std::sync::mpsc;
     use std::time::Duration;
 
     #[test]
     fn a_provider_beyond_the_bound_is_other() {
         let providers = Providers::default();
+        // Nobody has more than a quarter.
         let lane = |n: usize| LaneKey {
-            tenant: TenantId::new("t"),
+            tenant: TenantId::new(&format!("t{}", n / 20)),
             channel: postrider_channels::webhook::KIND,
             provider: format!("https://h{n}").into(),
             class: "otp".into(),
@@ -129,6 +165,26 @@ mod tests {
         assert_eq!(&*providers.labels(&lane(PROVIDERS_MAX), None).provider, OTHER);
         assert_eq!(&*providers.labels(&lane(3), None).provider, "https://h3");
     }
+
+    #[test]
+    fn a_tenant_with_endless_hosts_does_not_take_the_labels_of_others() {
+        let providers = Providers::default();
+        let lane = |tenant: &str, n: usize| LaneKey {
+            tenant: TenantId::new(tenant),
+            channel: postrider_channels::webhook::KIND,
+            provider: format!("https://{tenant}{n}").into(),
+            class: "otp".into(),
+        };
+        for n in 0..1_000 {
+            providers.labels(&lane("greedy", n), None);
+        }
+        assert_eq!(&*providers.labels(&lane("greedy", 999), None).provider, OTHER);
+        for n in 0..20 {
+            let label = providers.labels(&lane("honest", n), None).provider;
+            assert_eq!(&*label, &*format!("https://honest{n}"));
+        }
+    }
+
     #[test]
     fn a_provider_beyond_the_bound_is_answered_while_others_read() {
         let providers = Arc::new(Providers::default());

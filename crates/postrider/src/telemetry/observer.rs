@@ -2,14 +2,16 @@
 
 use std::time::Duration;
 
-use postrider_core::ports::store::StoreError;
+use postrider_core::model::trace::TraceParent;
+use postrider_core::policy::audience::WithheldReason;
+use postrider_core::ports::store::{LeasedDelivery, StoreError};
 use postrider_core::{
-    AddressHash, AttemptRecord, DeadReason, DecisionKind, DeliveryId, LaneKey, OutcomeKind, State,
-    StrikeKind,
+    AddressHash, AttemptRecord, DeadReason, DecisionKind, DeliveryId, Gate, LaneKey, Message,
+    OutcomeKind, State, StrikeKind,
 };
-use postrider_dispatch::{BreakerScope, LaneEvent, Observer};
+use postrider_dispatch::{BreakerScope, LaneEvent, Observer, PutOff};
 
-use super::labels::{ChannelLabel, LaneLabels, OutcomeLabel, StrikeLabels};
+use super::labels::{ChannelLabel, OutcomeLabel, StrikeLabels};
 use super::rates::count;
 use super::{EventBody, Metrics};
 
@@ -18,13 +20,8 @@ impl Observer for Metrics {
         self.lag.note(late);
     }
 
-    fn attempted(
-        &self,
-        lane: &LaneKey,
-        delivery: DeliveryId,
-        address: AddressHash,
-        attempt: &AttemptRecord,
-    ) {
+    fn attempted(&self, lane: &LaneKey, leased: &LeasedDelivery, attempt: &AttemptRecord) {
+        let delivery = leased.delivery;
         self.events.publish(|| EventBody {
             attempt: Some(attempt.number),
             status: attempt.status,
@@ -36,18 +33,15 @@ impl Observer for Metrics {
         if matches!(attempt.decision, DecisionKind::Retry | DecisionKind::Again) {
             count(&self.totals.retried);
         }
-        let labels = self.providers.labels(lane, Some(attempt.outcome.name()));
-        self.attempts.get_or_create(&labels).inc();
-        let seconds = f64::from(attempt.latency_ms) / 1000.0;
-        let labels = LaneLabels { outcome: None, ..labels };
-        self.attempt_seconds.get_or_create(&labels).observe(seconds);
-        log_attempt(lane, delivery, address, attempt);
+        self.lanes.attempted(lane, delivery, attempt);
+        log_attempt(lane, leased, attempt);
     }
 
     fn finished(
         &self,
         lane: &LaneKey,
         delivery: DeliveryId,
+        message: &Message,
         state: State,
         reason: Option<DeadReason>,
         age: Duration,
@@ -64,15 +58,12 @@ impl Observer for Metrics {
             State::Failed => count(&self.totals.dead_lettered),
             _ => {}
         }
-        let labels = self.providers.labels(lane, Some(state.name()));
-        self.finished.get_or_create(&labels).inc();
-        self.age_seconds.get_or_create(&labels).observe(age.as_secs_f64());
+        self.lanes.finished(lane, state, reason, age.as_secs_f64());
         if let Some(reason) = reason {
-            let labels = LaneLabels { outcome: Some(reason.name()), ..labels };
-            self.dead_lettered.get_or_create(&labels).inc();
-            tracing::warn!(%delivery, %lane, reason = reason.name(), "dead letter");
+            let trace_id = trace_id(message);
+            tracing::warn!(%delivery, %lane, trace_id, reason = reason.name(), "dead letter");
         } else {
-            tracing::debug!(%delivery, %lane, state = state.name(), "finished");
+            tracing::debug!(%delivery, %lane, trace_id = trace_id(message), state = state.name(), "finished");
         }
     }
 
@@ -100,8 +91,7 @@ impl Observer for Metrics {
             until_ms: until.map(|until| until.0),
             ..EventBody::about("lane", lane, None)
         });
-        let labels = self.providers.labels(lane, Some(name));
-        self.lane_events.get_or_create(&labels).inc();
+        self.lanes.lane_event(lane, name);
         let until = until.map(tracing::field::display);
         match event {
             LaneEvent::BreakerClosed { .. } | LaneEvent::CredentialAccepted => {
@@ -122,6 +112,26 @@ impl Observer for Metrics {
             }
             _ => tracing::warn!(%lane, event = name, until, "a provider fails; its lanes wait"),
         }
+    }
+
+    fn lane_waits(&self, lane: &LaneKey, on: Gate) {
+        self.lanes.lane_waits(lane, on);
+    }
+
+    fn put_off(&self, lane: &LaneKey, why: PutOff, count: usize) {
+        self.lanes.put_off(lane, why, count);
+    }
+
+    fn withheld(&self, lane: &LaneKey, reason: WithheldReason) {
+        self.lanes.withheld(lane, reason);
+    }
+
+    fn settled(&self, waited: Duration) {
+        self.settle_seconds.observe(waited.as_secs_f64());
+    }
+
+    fn in_flight(&self, now: usize) {
+        self.unsettled.set(i64::try_from(now).unwrap_or(i64::MAX));
     }
 
     fn struck(&self, lane: &LaneKey, address: AddressHash, kind: StrikeKind, suspected: bool) {
@@ -161,19 +171,26 @@ impl Observer for Metrics {
 }
 
 /// Success is the common case: it is logged at level debug only.
-fn log_attempt(lane: &LaneKey, delivery: DeliveryId, address: AddressHash, a: &AttemptRecord) {
+fn log_attempt(lane: &LaneKey, leased: &LeasedDelivery, a: &AttemptRecord) {
+    let (delivery, address) = (leased.delivery, leased.hash);
     let key = a.key.map(tracing::field::display);
     if a.outcome == OutcomeKind::Accepted {
         tracing::debug!(
-            %delivery, %address, %lane, key, attempt = a.number, status = a.status,
+            %delivery, %address, %lane, trace_id = trace_id(&leased.message), key, attempt = a.number, status = a.status,
             latency_ms = a.latency_ms, "sent"
         );
         return;
     }
     tracing::info!(
-        %delivery, %address, %lane, key, attempt = a.number, status = a.status,
+        %delivery, %address, %lane, trace_id = trace_id(&leased.message), key, attempt = a.number, status = a.status,
         code = a.code.as_deref(), retry_after = a.retry_after.as_deref(),
         latency_ms = a.latency_ms, outcome = a.outcome.name(), decision = a.decision.name(),
         next_at = a.next_at.map(tracing::field::display), "attempt failed"
     );
+}
+
+/// The caller's trace, if there is one.
+fn trace_id(message: &Message) -> Option<String> {
+    let traceparent = message.envelope.traceparent.as_deref()?;
+    TraceParent::parse(traceparent).map(|parent| parent.trace_id())
 }

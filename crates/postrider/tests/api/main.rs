@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "what a test cannot go on without ends it")]
 
 mod apns_certificates;
+mod audience;
 mod auth;
 mod batch;
 mod capacity;
@@ -14,8 +15,10 @@ mod fcm_apns;
 mod full_disk;
 mod held;
 mod history;
+mod jobs;
 mod kept_word;
 mod lanes;
+mod logged_events;
 mod messages;
 mod nodes;
 mod on_call;
@@ -27,6 +30,7 @@ mod refusals;
 mod settings;
 mod strikes;
 mod templates;
+mod traces;
 mod watch;
 
 use postrider_channels::registry;

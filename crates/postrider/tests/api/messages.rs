@@ -141,17 +141,19 @@ async fn numbers_health_and_the_page_are_there() {
     assert_eq!(lanes["lanes"][0]["provider"], "https://example.com");
     assert!(admin.get("/v1/classes").await.unwrap()["classes"]["otp"]["ttl_s"].is_u64());
     for path in [
-        "/",
+        "/sign-in",
+        "/docs",
         "/healthz",
         "/readyz",
         "/metrics",
         "/openapi.json",
-        "/assets/page.js",
-        "/assets/problems.js",
-        "/assets/view.js",
+        "/assets/page.css",
+        "/assets/docs.js",
+        "/assets/dashboard.js",
+        "/assets/htmx-2.0.11.min.js",
     ] {
         assert_eq!(reply(&admin, Method::GET, path, "").await.status, 200, "{path}");
     }
-    let page = reply(&admin, Method::GET, "/", "").await;
+    let page = reply(&admin, Method::GET, "/sign-in", "").await;
     assert_eq!(page.content_type, "text/html; charset=utf-8");
 }

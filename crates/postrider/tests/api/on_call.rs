@@ -109,7 +109,7 @@ async fn each_fault_of_a_night_alerts_once_and_resolves_by_itself() {
         }
         let opened = pager.alert(kind, "opened", ALERTED_IN).await;
         let id = opened["problem"].as_str().unwrap().to_owned();
-        assert!(opened["link"].as_str().unwrap().ends_with(&format!("/#problem={id}")), "{opened}");
+        assert!(opened["link"].as_str().unwrap().ends_with(&format!("/problems/{id}")), "{opened}");
         assert!(!opened["remedy"].as_str().unwrap().is_empty());
         let path = format!("/v1/problems/{id}");
         let problem = server.admin().get(&path).await.unwrap();
@@ -163,7 +163,7 @@ async fn an_alert_that_is_not_sent_goes_by_the_backup() {
         assert!(begin.elapsed() < ALERTED_IN, "the backup was never used");
         tokio::time::sleep(Duration::from_millis(100)).await;
     };
-    assert!(text.contains("https://p.example/#problem=prb_"), "{text}");
+    assert!(text.contains("https://p.example/problems/prb_"), "{text}");
     assert!(text.contains("postrider doctor"), "the remedy is missing: {text}");
     let admin = server.admin();
     let listed = admin.get("/v1/alerts").await.unwrap();

@@ -18,6 +18,7 @@ async fn a_server_whose_dispatcher_ended_is_not_ready() {
         lanes: app.lanes.clone(),
         clock: app.clock.clone(),
         observer: Arc::new(NoObserver),
+        log: None,
         seed: 1,
     });
     app.watch_dispatcher(dispatcher.status());

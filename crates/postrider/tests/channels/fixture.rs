@@ -35,7 +35,12 @@ impl ChannelsFixture {
 
     /// The server logs everything that it can.
     pub(crate) fn talkative() -> Self {
-        Self::build_logging(None, REACHABLE, true, "trace")
+        Self::build_with(None, REACHABLE, true, "\n[log]\nlevel = \"trace\"\n")
+    }
+
+    /// The server has these sections of a configuration, too.
+    pub(crate) fn with_settings(sections: &str) -> Self {
+        Self::build_with(None, REACHABLE, true, sections)
     }
 
     /// The server may not reach this machine or a private network.
@@ -49,10 +54,10 @@ impl ChannelsFixture {
     }
 
     fn build(host: Option<&str>, network: &str, trusting: bool) -> Self {
-        Self::build_logging(host, network, trusting, "info")
+        Self::build_with(host, network, trusting, "\n[log]\nlevel = \"info\"\n")
     }
 
-    fn build_logging(host: Option<&str>, network: &str, trusting: bool, level: &str) -> Self {
+    fn build_with(host: Option<&str>, network: &str, trusting: bool, sections: &str) -> Self {
         let (folder, runtime) = (tempfile::tempdir().unwrap(), Runtime::new().unwrap());
         let ca = folder.path().join("ca.pem");
         let (host, ca_out) = (host.map(str::to_owned), Some(ca.clone()));
@@ -63,7 +68,7 @@ impl ChannelsFixture {
             config += &format!("extra_ca_file = \"{}\"\n", ca.display());
         }
         config += &sandbox.server_config(folder.path()).unwrap();
-        config += &format!("\n[log]\nlevel = \"{level}\"\n");
+        config += sections;
         let binary = env!("CARGO_BIN_EXE_postrider");
         let mut processes = ProcessFixture::in_folder(binary, folder, &config).unwrap();
         processes.start().unwrap();

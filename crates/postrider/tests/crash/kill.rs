@@ -21,7 +21,7 @@ const LINES: usize = 200;
 const CONCURRENCY: usize = 512;
 const SETTLE_BATCH: usize = 512;
 
-fn from_environment(name: &str, otherwise: usize) -> usize {
+pub(super) fn from_environment(name: &str, otherwise: usize) -> usize {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
 }
 
@@ -152,7 +152,7 @@ fn hand_in(
     }
 }
 
-fn insist(server: SocketAddr, body: &str) -> Result<Vec<String>> {
+pub(super) fn insist(server: SocketAddr, body: &str) -> Result<Vec<String>> {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         match call(server, "POST", "/v1/messages/batch", body) {

@@ -80,6 +80,7 @@ fn foreign_pages_and_foreign_names_do_not_reach_the_inbox() {
     let dev = DevFixture::new();
     dev.ended(&dev.send(&dev.sample("email")));
     let own = dev.text("http").strip_prefix("http://").unwrap();
+    let rebound = "host: rebound.example\r\n";
     for (request, headers, status) in [
         ("GET /sandbox/inbox", format!("host: {own}\r\n"), 200),
         ("GET /sandbox/inbox", format!("host: {own}\r\norigin: http://{own}\r\n"), 200),
@@ -94,6 +95,13 @@ fn foreign_pages_and_foreign_names_do_not_reach_the_inbox() {
         ("DELETE /sandbox/inbox", format!("host: {own}\r\norigin: https://evil.example\r\n"), 403),
         ("PUT /sandbox/next/hook", "host: rebound.example\r\n".to_owned(), 403),
         ("OPTIONS /sandbox/inbox", format!("host: {own}\r\norigin: https://evil.example\r\n"), 403),
+        // A program may use any name that leads here. A page of such a name is foreign.
+        ("GET /sandbox/received", "host: sandbox\r\n".to_owned(), 200),
+        ("GET /sandbox/received/ids", format!("{rebound}sec-fetch-site: same-origin\r\n"), 403),
+        ("GET /sandbox/last/hook/a", format!("{rebound}sec-fetch-site: same-origin\r\n"), 403),
+        ("PUT /sandbox/faults", format!("{rebound}origin: http://rebound.example\r\n"), 403),
+        ("DELETE /sandbox/received", format!("{rebound}origin: http://rebound.example\r\n"), 403),
+        ("DELETE /sandbox/received", format!("host: {own}\r\norigin: null\r\n"), 403),
     ] {
         let (found, head) = ask(&dev, request, &headers);
         assert_eq!(found, status, "{request} {headers}{head}");

@@ -21,7 +21,7 @@ async fn a_paused_lane() {
 #[tokio::test]
 async fn a_paused_tenant() {
     let fixture = ExplainFixture::with("").await;
-    let by = OperatorOrder { by: "the test".into(), at: Timestamp(0) };
+    let by = OperatorOrder::new("the test", Timestamp(0));
     fixture.server.running.app.lanes.pause_tenant(TenantId::new("default"), by);
     let id = fixture.send("a", &["ok"], json!({})).await;
     fixture.held("held_tenant_paused", &id, "tenant not paused").await;

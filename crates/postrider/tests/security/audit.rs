@@ -136,6 +136,22 @@ async fn failed_sign_ins_are_counted_and_a_flood_costs_few_entries() {
     assert!(verify(&server, &[]).0);
 }
 
+/// A statement that changes an entry, and gives it the hash that fits: the attacker can compute, too.
+fn with_its_hash(database: &std::path::Path, number: i64) -> String {
+    let database = rusqlite::Connection::open(database).unwrap();
+    let select = "SELECT text FROM audit WHERE number = ?1";
+    let text: String = database.query_row(select, [number], |row| row.get(0)).unwrap();
+    let stored: Value = serde_json::from_str(&text).unwrap();
+    let (head, entry) = text.split_once(r#""entry":"#).unwrap();
+    let entry = entry.strip_suffix('}').unwrap().replace("\"weight\":3", "\"weight\":9");
+    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, entry.as_bytes());
+    let hash: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    let head = head.replace(stored["hash"].as_str().unwrap(), &hash);
+    let changed = format!(r#"{head}"entry":{entry}}}"#);
+    assert_ne!(changed, text);
+    format!("UPDATE audit SET text = '{}' WHERE number = {number}", changed.replace('\'', "''"))
+}
+
 #[tokio::test]
 async fn an_entry_cannot_be_changed_or_removed_unseen() {
     let mut server = server("");
@@ -174,6 +190,10 @@ async fn an_entry_cannot_be_changed_or_removed_unseen() {
         assert!(!is_whole && text.contains(expected), "{statement}: {text}");
         attack(restore);
     }
+    attack(&with_its_hash(&database, 3));
+    let (is_whole, text) = check(&[]);
+    assert!(!is_whole && text.contains("entry 4 does not follow the entry before"), "{text}");
+    attack(restore);
     attack("DELETE FROM audit WHERE number = (SELECT max(number) FROM audit)");
     let (is_whole, text) = check(&["--expect", &last]);
     assert!(!is_whole && text.contains("is missing"), "the end is known from elsewhere: {text}");

@@ -50,7 +50,7 @@ fn with_credential(receiver: SocketAddr) -> (ProcessFixture, String) {
     let reference = format!("file:{}", file.display());
     let config = format!(
         "{LOCAL_TARGETS}[http]\ncredentials = [\"{reference} http://{receiver} acme\"]\n\
-         [accounts.bot]\nchannel = \"telegram\"\ntenant = \"*\"\ncredential = \"file:{}\"\n",
+         [accounts.bot]\nchannel = \"telegram\"\ntenant = \"acme\"\ncredential = \"file:{}\"\n",
         server.path("operators-place/bot.token").display()
     );
     server.write_config(&config).unwrap();
@@ -134,6 +134,27 @@ async fn a_tenant_does_not_learn_where_the_operator_keeps_secrets() {
         assert!(!shown.contains(part), "{part}: {shown}");
     }
     assert!(server.server_log().unwrap().contains("operators-place"), "the operator is told");
+}
+
+#[tokio::test]
+async fn a_problem_does_not_tell_a_tenant_where_the_operator_keeps_secrets() {
+    let (server, _) = with_credential(start_echo().await);
+    let admin = Attacker::admin(&server);
+    let tenant = admin.scoped("tenant", "acme").await;
+    let deadline = Instant::now() + PATIENCE;
+    let shown = loop {
+        let shown = tenant.get("/v1/problems").await.body;
+        if shown.contains("credential_failing") {
+            break shown;
+        }
+        assert!(Instant::now() < deadline, "no problem: {shown}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    };
+    for part in ["operators-place", "bot.token", "file:"] {
+        assert!(!shown.contains(part), "{part}: {shown}");
+    }
+    let told = admin.get("/v1/problems").await.body;
+    assert!(told.contains("operators-place"), "the operator is told: {told}");
 }
 
 #[tokio::test]

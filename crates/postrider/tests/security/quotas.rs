@@ -5,7 +5,7 @@ use std::time::Instant;
 use postrider_testkit::process::{LOCAL_TARGETS, free_port};
 use serde_json::{Value, json};
 
-use crate::fixture::{AttackAnswer, Attacker, PATIENCE, message, server};
+use crate::fixture::{AttackAnswer, Attacker, PATIENCE, message, read_until, server};
 
 fn webhook(url: &str) -> Value {
     json!({"channel": "webhook", "url": url})
@@ -86,6 +86,32 @@ async fn dead_letters_of_one_tenant_end_its_own_messages_only() {
         assert!(started.elapsed() < PATIENCE, "there is still no room");
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
     }
+}
+
+#[tokio::test]
+async fn of_a_tenant_over_a_quota_few_bodies_are_read_at_once() {
+    let nobody = free_port().unwrap();
+    let server = server(&format!("{LOCAL_TARGETS}[limits]\ndead_letters_max = 1\n"));
+    let admin = Attacker::admin(&server);
+    let (greedy, other) =
+        (admin.scoped("tenant", "greedy").await, admin.scoped("tenant", "other").await);
+    let failing = |_| {
+        json!({
+            "to": {"address": webhook(&format!("http://{nobody}/"))},
+            "content": {"title": "x"}, "retry": {"retries": 0},
+        })
+    };
+    send_until_refused(&greedy, failing).await;
+    // Each of them holds a megabyte, if it is read.
+    let mut calls = Vec::new();
+    for _ in 0..9 {
+        calls.push(greedy.open("POST", "/v1/messages", Some(900_000), "").await);
+    }
+    let answers = calls.iter_mut().map(|call| Box::pin(read_until(call, "\r\n\r\n")));
+    let (answer, _, unread) = futures_util::future::select_all(answers).await;
+    assert!(answer.starts_with("HTTP/1.1 429 ") && answer.contains("retry-after: 1"), "{answer}");
+    assert_eq!(unread.len(), 8, "their bodies are awaited");
+    assert_eq!(other.post("/v1/messages", &message()).await.status, 202);
 }
 
 #[tokio::test]

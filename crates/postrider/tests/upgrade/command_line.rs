@@ -17,7 +17,9 @@ fn the_commands_show_dead_letters_addresses_and_settings_of_a_folder_of_version_
         let addresses = server.run(&["addresses", "list"]);
         assert_eq!(names(&addresses), names(&expected("/v1/addresses")), "{name}");
         let class = server.run(&["classes", "show", "patient"]);
-        assert_eq!(class, expected("/v1/classes/patient"), "{name}");
+        for (field, value) in expected("/v1/classes/patient").as_object().unwrap() {
+            assert_eq!(&class[field], value, "{name}: {field}");
+        }
         for id in server.old.ids("/pending/paused") {
             let delivery = server.run(&["deliveries", "show", &id]);
             assert_eq!(delivery["message"], expected(&format!("/v1/deliveries/{id}"))["message"]);

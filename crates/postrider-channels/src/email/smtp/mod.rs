@@ -20,6 +20,7 @@ pub use wire::{OutgoingMail, SmtpExtensions};
 
 use crate::accounts::Material;
 use crate::call_clock;
+use crate::open_connections::OpenConnections;
 use crate::pool::TransportError;
 use crate::pool::connect::{Io, dial, encrypt};
 use crate::x509::Certificate;
@@ -96,6 +97,7 @@ pub struct Relay {
     tls: Arc<ClientConfig>,
     places: Semaphore,
     idle: Mutex<IdleSessions>,
+    open: OpenConnections,
 }
 
 #[derive(Default)]
@@ -113,7 +115,8 @@ impl Relay {
         tls: Arc<ClientConfig>,
     ) -> Arc<Self> {
         let places = Semaphore::new(config.connections_max.max(1));
-        Arc::new(Self { config, secret, tls, places, idle: Mutex::default() })
+        let (idle, open) = (Mutex::default(), OpenConnections::default());
+        Arc::new(Self { config, secret, tls, places, idle, open })
     }
 
     pub fn config(&self) -> &RelayConfig {
@@ -156,6 +159,11 @@ impl Relay {
         Ok(check)
     }
 
+    /// Connections that are open, in use or not.
+    pub(crate) fn connections(&self) -> usize {
+        self.open.count()
+    }
+
     /// The password or token to log in with, if the relay has one.
     pub(crate) fn secret(&self) -> Option<&Material<String>> {
         self.secret.as_ref()
@@ -195,13 +203,13 @@ impl Relay {
             true => self.encrypt(tcp).await?,
             false => (Box::new(tcp), None),
         };
-        let mut session = Session::new(stream, until, deadline);
+        let mut session = Session::new(stream, until, deadline, self.open.open());
         session.greet().await?;
         session.ehlo(&name).await?;
         let upgrade = !implicit && self.wants_tls(&session)?;
         if upgrade {
             let (stream, until) = self.encrypt(session.start_tls().await?).await?;
-            session = Session::new(stream, until, deadline);
+            session = Session::new(stream, until, deadline, self.open.open());
             session.ehlo(&name).await?;
         }
         self.log_in(&mut session, implicit || upgrade).await?;

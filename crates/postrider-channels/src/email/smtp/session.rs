@@ -13,6 +13,7 @@ use tokio::time::{Instant, timeout_at};
 use super::RelayConfig;
 use super::reply::{SmtpReply, SmtpStage};
 use super::wire::{self, OutgoingMail, SmtpExtensions};
+use crate::open_connections::OpenConnection;
 use crate::pool::connect::Io;
 
 /// The last bytes of a mail are written together with its final dot.
@@ -71,6 +72,7 @@ pub(super) struct Session {
     pub(super) certificate_until: Option<Timestamp>,
     /// The deadline of the current step.
     until: Instant,
+    _open: OpenConnection,
 }
 
 /// Why the session ended early.
@@ -107,6 +109,7 @@ impl Session {
         stream: Box<dyn Io>,
         certificate_until: Option<Timestamp>,
         until: Instant,
+        open: OpenConnection,
     ) -> Self {
         let now = Instant::now();
         Self {
@@ -119,6 +122,7 @@ impl Session {
             over: false,
             certificate_until,
             until,
+            _open: open,
         }
     }
 

@@ -42,6 +42,7 @@ fn attempt(ttl_s: u32, class: Class) -> Attempt {
         resign: false,
         replays: 0,
         account: None,
+        span: None,
         slot: 0,
     }
 }

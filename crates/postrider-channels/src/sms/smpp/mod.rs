@@ -5,7 +5,7 @@ mod link;
 mod pdu;
 pub(super) mod probe;
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use rustls::ClientConfig;
@@ -69,6 +69,8 @@ pub struct Smsc {
     password: Material<String>,
     places: Semaphore,
     connection: Mutex<SmscConnection>,
+    /// The last link, for those who only look.
+    last_link: RwLock<Weak<SmppLink>>,
     on_receipt: OnReceipt,
     /// Which certificates are trusted.
     trust: OnceLock<Arc<ClientConfig>>,
@@ -95,7 +97,8 @@ impl Smsc {
     pub fn new(config: SmscConfig, password: Material<String>, on_receipt: OnReceipt) -> Self {
         let places = Semaphore::new(config.window.max(1));
         let (connection, trust) = (Mutex::default(), OnceLock::new());
-        Self { config, password, places, connection, on_receipt, trust }
+        let last_link = RwLock::default();
+        Self { config, password, places, connection, last_link, on_receipt, trust }
     }
 
     /// Uses these certificates, if the message centre is reached by TLS. The first call counts.
@@ -145,6 +148,12 @@ impl Smsc {
         Some(end)
     }
 
+    /// 1 while it is connected.
+    pub fn connections(&self) -> usize {
+        let last = self.last_link.read().unwrap_or_else(PoisonError::into_inner).upgrade();
+        usize::from(last.is_some_and(|link| link.is_usable()))
+    }
+
     async fn link(&self, asked: Instant) -> Result<Arc<SmppLink>, SmscOutcome> {
         let mut connection = self.connection.lock().await;
         if let Some(link) = connection.link.as_ref().filter(|link| link.is_usable()) {
@@ -155,6 +164,8 @@ impl Smsc {
         }
         let bound = self.bind().await;
         connection.link = bound.as_ref().ok().cloned();
+        *self.last_link.write().unwrap_or_else(PoisonError::into_inner) =
+            connection.link.as_ref().map_or_else(Weak::new, Arc::downgrade);
         connection.failure = bound.as_ref().err().map(|end| (Instant::now(), end.clone()));
         bound
     }

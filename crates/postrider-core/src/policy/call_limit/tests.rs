@@ -12,7 +12,7 @@ fn at(ms: u64) -> Timestamp {
 fn batch(limit: &mut CallLimit, signal: Signal, latency_ms: u32, began_ms: u64) {
     let in_flight = limit.limit(at(began_ms));
     let tokens: Vec<_> = (1..=in_flight)
-        .map(|n| limit.start(began_ms * 1_000 + n as u64, 1, false, n, at(began_ms)))
+        .map(|n| limit.start(began_ms * 1_000 + n as u64, 1, false, (n, n), at(began_ms)))
         .collect();
     let ended = at(began_ms + u64::from(latency_ms));
     tokens.into_iter().for_each(|token| limit.end(token, signal, latency_ms, in_flight, ended));
@@ -50,9 +50,9 @@ fn calls_apart_and_plain_errors_teach_nothing() {
     batch(&mut limit, Signal::Well, 20, 0);
     for n in 0..10_000 {
         let now = at(1_000 + n);
-        let token = limit.start(n, n, true, 16, now);
+        let token = limit.start(n, n, true, (16, 16), now);
         limit.end(token, Signal::Overloaded, 20, 16, now);
-        let token = limit.start(n, n, false, 16, now);
+        let token = limit.start(n, n, false, (16, 16), now);
         limit.end(token, Signal::Failing, 20, 16, now);
     }
     assert_eq!(limit.limit(at(11_000)), 16);
@@ -62,7 +62,7 @@ fn calls_apart_and_plain_errors_teach_nothing() {
 fn a_limit_that_is_not_used_does_not_grow() {
     let mut limit = CallLimit::new(100);
     for n in 0..10_000 {
-        let token = limit.start(n, 1, false, 2, at(n * 20));
+        let token = limit.start(n, 1, false, (2, 2), at(n * 20));
         limit.end(token, Signal::Well, 20, 2, at(n * 20 + 20));
     }
     assert_eq!(limit.limit(at(200_000)), 16);
@@ -72,7 +72,7 @@ fn a_limit_that_is_not_used_does_not_grow() {
 fn timeouts_that_come_together_cut_once() {
     let mut limit = CallLimit::new(64);
     batches(&mut limit, Signal::Well, 20, 0..5);
-    let tokens: Vec<_> = (0..64).map(|n| limit.start(n, 1, false, 64, at(5_000))).collect();
+    let tokens: Vec<_> = (0..64).map(|n| limit.start(n, 1, false, (64, 64), at(5_000))).collect();
     for (n, token) in tokens.into_iter().enumerate() {
         limit.end(token, Signal::Overloaded, 10_000, 64, at(15_000 + n as u64 * 30));
     }
@@ -102,7 +102,7 @@ fn an_origin_that_was_down_gets_more_step_by_step() {
 fn one_call_a_minute_changes_nothing() {
     let mut limit = CallLimit::new(100);
     for n in 0..1_000 {
-        let token = limit.start(n, 1, false, 1, at(n * 60_000));
+        let token = limit.start(n, 1, false, (1, 1), at(n * 60_000));
         let signal = if n % 2 == 0 { Signal::Overloaded } else { Signal::Well };
         limit.end(token, signal, 900, 1, at(n * 60_000 + 900));
     }
@@ -113,7 +113,7 @@ fn one_call_a_minute_changes_nothing() {
 fn a_clock_that_jumps_does_not_stop_it() {
     let mut limit = CallLimit::new(100);
     batches(&mut limit, Signal::Well, 20, 1_000_000..1_000_001);
-    let token = limit.start(1, 1, false, 1, at(1_000_001_000));
+    let token = limit.start(1, 1, false, (1, 1), at(1_000_001_000));
     limit.end(token, Signal::Well, u32::MAX, 1, Timestamp(i64::MIN));
     limit.end(token, Signal::Overloaded, 0, 0, Timestamp::MAX);
     batches(&mut limit, Signal::Well, 20, 0..10);

@@ -5,12 +5,15 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use super::record::{ProblemKey, ProblemRecord, ProblemSign};
+use crate::model::message::TenantId;
 use crate::model::time::Timestamp;
 
 /// A resolved problem waits longer each time it opens again: at most so many doublings.
 const DOUBLINGS_MAX: u32 = 4;
 /// Problems that are open at once. Further signs wait.
 const OPEN_MAX: usize = 200;
+/// Those of one tenant alone: a tenant with many broken hosts hides nobody else's problems, and is one of few alerts.
+const OPEN_OF_TENANT_MAX: usize = 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProblemTimes {
@@ -66,7 +69,7 @@ impl ProblemBook {
         let mut changes = Vec::new();
         let there: HashSet<ProblemKey> = signs.iter().map(|sign| sign.key.clone()).collect();
         self.pending.retain(|key, _| there.contains(key));
-        let mut open = records.values().filter(|record| record.is_open()).count();
+        let mut open = OpenCounts::of(records);
         for sign in signs {
             if let Some(record) = records.values_mut().find(|r| r.is_open() && r.key == sign.key) {
                 self.seen.insert(sign.key.clone(), now);
@@ -74,10 +77,9 @@ impl ProblemBook {
                 continue;
             }
             let since = *self.pending.entry(sign.key.clone()).or_insert(now);
-            if now.since(since) < sign.key.kind.opens_after() || open >= OPEN_MAX {
+            if now.since(since) < sign.key.kind.opens_after() || !open.take(&sign) {
                 continue;
             }
-            open += 1;
             self.pending.remove(&sign.key);
             self.seen.insert(sign.key.clone(), now);
             changes.push(open_problem(records, &sign, since, times, now));
@@ -96,6 +98,43 @@ impl ProblemBook {
             }
         }
         changes
+    }
+}
+
+/// How many problems are open.
+struct OpenCounts {
+    all: usize,
+    of_tenants: HashMap<TenantId, usize>,
+}
+
+impl OpenCounts {
+    fn of(records: &BTreeMap<String, ProblemRecord>) -> Self {
+        let mut counts = Self { all: 0, of_tenants: HashMap::new() };
+        for record in records.values().filter(|record| record.is_open()) {
+            counts.all += 1;
+            if let Some(tenant) = record.only_tenant() {
+                *counts.of_tenants.entry(tenant.clone()).or_default() += 1;
+            }
+        }
+        counts
+    }
+
+    /// Counts one more problem. False if there is no room for it.
+    fn take(&mut self, sign: &ProblemSign) -> bool {
+        if self.all >= OPEN_MAX {
+            return false;
+        }
+        if sign.tenants.len() == 1
+            && let Some(tenant) = sign.tenants.keys().next()
+        {
+            let own = self.of_tenants.entry(tenant.clone()).or_default();
+            if *own >= OPEN_OF_TENANT_MAX {
+                return false;
+            }
+            *own += 1;
+        }
+        self.all += 1;
+        true
     }
 }
 

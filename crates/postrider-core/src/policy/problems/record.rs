@@ -76,6 +76,9 @@ impl ProblemSign {
 pub struct Acknowledgement {
     pub by: String,
     pub at: Timestamp,
+    /// The tenant whose key it was, if that key sees one tenant only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<TenantId>,
 }
 
 /// No alerts until then.
@@ -84,6 +87,9 @@ pub struct Mute {
     pub by: String,
     pub at: Timestamp,
     pub until: Timestamp,
+    /// The tenant whose key it was, if that key sees one tenant only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<TenantId>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -176,6 +182,18 @@ impl ProblemRecord {
                 self.tenants.insert(tenant.clone(), *count);
             }
         }
+        self.end_orders_of_a_tenant();
+    }
+
+    /// What a tenant said of a problem of its own does not hold when others have it, too.
+    fn end_orders_of_a_tenant(&mut self) {
+        let only = self.only_tenant().cloned();
+        let is_over = |tenant: &Option<TenantId>| tenant.is_some() && *tenant != only;
+        let acknowledged = self.acknowledged.take_if(|ack| is_over(&ack.tenant));
+        let muted = self.muted.take_if(|mute| is_over(&mute.tenant));
+        if (acknowledged.is_some() || muted.is_some()) && !self.alerted {
+            self.alert_due = Some(AlertEvent::Opened);
+        }
     }
 
     pub fn is_open(&self) -> bool {
@@ -197,9 +215,10 @@ impl ProblemRecord {
         self.resolved_at = None;
         self.reopened += 1;
         // If nobody was told yet that it was resolved, there is nothing to tell.
-        let is_told = self.acknowledged.is_some() || (self.alerted && self.alert_due.is_some());
-        self.alert_due = (!is_told).then_some(AlertEvent::Opened);
+        let is_end_untold = self.alerted && self.alert_due.is_some();
         self.take_over(sign, now);
+        let is_told = self.acknowledged.is_some() || is_end_untold;
+        self.alert_due = (!is_told).then_some(AlertEvent::Opened);
     }
 
     /// `resolved`, `muted`, `acknowledged` or `open`.

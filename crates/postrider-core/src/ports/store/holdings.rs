@@ -15,6 +15,8 @@ pub struct Holdings {
     pub strikes: u64,
     /// Marks of addresses that are gone.
     pub gone_marks: u64,
+    /// Entries about people and their addresses.
+    pub entries: u64,
 }
 
 /// The holdings of one tenant.

@@ -11,7 +11,7 @@ use crate::model::channel::ChannelKind;
 use crate::model::delivery::{DeadReason, Delivery, State};
 use crate::model::id::{DeliveryId, MessageId};
 use crate::model::lane::{LaneId, LaneKey};
-use crate::model::message::{Envelope, TenantId};
+use crate::model::message::{Envelope, TenantId, campaign_mark};
 use crate::model::time::Timestamp;
 use crate::policy::backoff::RetryPolicy;
 
@@ -38,21 +38,46 @@ pub struct DeliveryFilter {
     pub tenant: Option<TenantId>,
     pub state: Option<State>,
     pub channel: Option<ChannelKind>,
+    /// The lane's provider.
+    pub provider: Option<Arc<str>>,
+    pub class: Option<Arc<str>>,
+    /// The account that the last attempt went through.
+    pub account: Option<Arc<str>>,
     pub recipient: Option<Arc<str>>,
     pub message: Option<MessageId>,
     /// One of the message's tags. Found by an index where `tenant` is given, too.
     pub tag: Option<Arc<str>>,
+    /// The message's campaign. Found as a tag is.
+    pub campaign: Option<Arc<str>>,
     /// Only deliveries that are [held](super::HeldDeliveries).
     pub held: bool,
     /// Dead letters only.
     pub reason: Option<DeadReason>,
-    /// Dead letters only: part of the last attempt's code or detail.
+    /// Part of the last attempt's code or detail.
     pub error: Option<String>,
     pub since: Option<Timestamp>,
     pub until: Option<Timestamp>,
+    /// Those that became what they are before this time.
+    pub changed_before: Option<Timestamp>,
     /// The last id of the page before.
     pub cursor: Option<DeliveryId>,
     pub limit: usize,
+}
+
+impl DeliveryFilter {
+    /// The marks (see [`Envelope::marks`]) that a message must have.
+    pub fn marks(&self) -> Vec<Box<str>> {
+        let campaign = self.campaign.as_deref().map(campaign_mark);
+        self.tag.as_deref().map(Box::from).into_iter().chain(campaign).collect()
+    }
+
+    /// Whether a lane can have a match.
+    pub fn fits_lane(&self, lane: &LaneKey) -> bool {
+        self.tenant.as_ref().is_none_or(|tenant| *tenant == lane.tenant)
+            && self.channel.is_none_or(|channel| channel == lane.channel)
+            && self.provider.as_ref().is_none_or(|provider| *provider == lane.provider)
+            && self.class.as_ref().is_none_or(|class| *class == lane.class)
+    }
 }
 
 /// A page may hold fewer than asked for and still have a successor: a rare match costs several
@@ -65,6 +90,7 @@ pub struct Page<T, C> {
 
 /// Which dead letters to act upon.
 #[derive(Debug, Clone)]
+#[expect(clippy::large_enum_variant, reason = "there is one per call of an operator")]
 pub enum Selection {
     Ids(Vec<DeliveryId>),
     Filter(DeliveryFilter),
@@ -77,6 +103,9 @@ pub struct Replay {
     /// At most this many become due per second; all at once if absent.
     pub rate_per_s: Option<f64>,
     pub retry: Option<RetryPolicy>,
+    /// Only those that became dead letters before this time: a second replay with the same time leaves those alone
+    /// that the first one put back, also if they are dead letters again.
+    pub dead_before: Option<Timestamp>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -153,6 +182,13 @@ pub trait Ledger: Send + Sync {
         tenant: Option<&TenantId>,
         id: MessageId,
     ) -> StoreResult<Option<CancelResult>>;
+
+    /// Cancels deliveries that are not yet sent. Ids of others' deliveries are passed over.
+    async fn cancel_deliveries(
+        &self,
+        tenant: Option<&TenantId>,
+        ids: Vec<DeliveryId>,
+    ) -> StoreResult<CancelResult>;
 
     async fn counts(&self, tenant: Option<&TenantId>) -> StoreResult<Counts>;
 

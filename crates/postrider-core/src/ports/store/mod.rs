@@ -4,6 +4,7 @@
 mod audit;
 mod consumer;
 mod documents;
+mod entries;
 mod health;
 mod held;
 mod holdings;
@@ -24,6 +25,7 @@ use async_trait::async_trait;
 pub use audit::*;
 pub use consumer::*;
 pub use documents::*;
+pub use entries::*;
 pub use health::*;
 pub use held::*;
 pub use holdings::*;
@@ -82,7 +84,7 @@ pub type StoreResult<T> = Result<T, StoreError>;
 /// A whole store, as every node has it.
 #[async_trait]
 pub trait Store:
-    Intake + Ledger + Registry + Documents + HeldDeliveries + Shares + AuditLog + Rollups
+    Intake + Ledger + Registry + Documents + Entries + HeldDeliveries + Shares + AuditLog + Rollups
 {
     /// The clock that all times of the store are of. Whoever compares with them uses this one.
     fn clock(&self) -> Arc<dyn Clock>;

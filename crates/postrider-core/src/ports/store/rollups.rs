@@ -1,5 +1,6 @@
 //! Rollups: counts of a minute or an hour, as texts. Each server writes its own parts again and again while they grow;
-//! whoever reads adds the parts of all servers up. Knows nothing of what the texts say.
+//! whoever reads adds the parts of all servers up. The log of events is kept the same way, except that each of its
+//! parts has a time of its own and is written once. Knows nothing of what the texts say.
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
@@ -8,21 +9,27 @@ use super::StoreResult;
 use crate::model::message::TenantId;
 use crate::model::time::Timestamp;
 
-/// How long a rollup is.
+/// How long a rollup is, or that it is a part of the log of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RollupSpan {
     Minute,
     Hour,
+    /// Events, in the order in which they happened. Times are in microseconds, so that each part has its own. A part is
+    /// as durable as a settlement once it is written.
+    Events,
 }
 
 impl RollupSpan {
-    pub const ALL: [Self; 2] = [Self::Minute, Self::Hour];
+    pub const ALL: [Self; 3] = [Self::Minute, Self::Hour, Self::Events];
+    /// Those that are counts.
+    pub const COUNTED: [Self; 2] = [Self::Minute, Self::Hour];
 
     pub fn name(self) -> &'static str {
         match self {
             Self::Minute => "minute",
             Self::Hour => "hour",
+            Self::Events => "events",
         }
     }
 
@@ -30,6 +37,7 @@ impl RollupSpan {
         match self {
             Self::Minute => 60_000,
             Self::Hour => 3_600_000,
+            Self::Events => 1,
         }
     }
 
@@ -38,6 +46,7 @@ impl RollupSpan {
         match self {
             Self::Minute => 0,
             Self::Hour => 1,
+            Self::Events => 2,
         }
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use serde::Serialize;
 
-use super::{AuditRecord, RollupPart, StoreResult};
+use super::{AuditRecord, EntryKey, EntryKind, EntryVersion, RollupPart, StoreResult, StoredEntry};
 use crate::model::address::{Address, AddressHash};
 use crate::model::delivery::{DeadReason, State};
 use crate::model::id::{AddressId, DeliveryId, MessageId};
@@ -31,6 +31,7 @@ pub enum RecordKind {
     IdempotencyKey,
     Audit,
     Rollup,
+    Entry,
 }
 
 impl RecordKind {
@@ -45,6 +46,7 @@ impl RecordKind {
         Self::IdempotencyKey,
         Self::Audit,
         Self::Rollup,
+        Self::Entry,
     ];
 
     pub fn name(self) -> &'static str {
@@ -59,6 +61,7 @@ impl RecordKind {
             Self::IdempotencyKey => "idempotency keys",
             Self::Audit => "audit entries",
             Self::Rollup => "parts of rollups",
+            Self::Entry => "entries about people",
         }
     }
 }
@@ -86,6 +89,31 @@ pub enum StoreRecord {
     /// An entry of the audit log, with its number.
     Audit(AuditRecord),
     Rollup(RollupPart),
+    /// An entry with its text. Its version is kept.
+    Entry(Box<EntryRecord>),
+}
+
+#[derive(Clone, PartialEq, Serialize)]
+pub struct EntryRecord {
+    pub tenant: TenantId,
+    pub kind: EntryKind,
+    pub key: Arc<str>,
+    pub version: EntryVersion,
+    pub json: Arc<str>,
+}
+
+/// Without key and text, which may be about a person.
+impl std::fmt::Debug for EntryRecord {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EntryRecord").field("kind", &self.kind).finish_non_exhaustive()
+    }
+}
+
+impl From<StoredEntry> for EntryRecord {
+    fn from(entry: StoredEntry) -> Self {
+        let StoredEntry { key: EntryKey { tenant, kind, key }, version, json } = entry;
+        Self { tenant, kind, key, version, json }
+    }
 }
 
 #[derive(Clone, PartialEq, Serialize)]

@@ -121,6 +121,8 @@ pub struct LeasedDelivery {
     pub message: Arc<Message>,
     pub target: Arc<Target>,
     pub hash: AddressHash,
+    /// Whose address it is, where that is known.
+    pub recipient: Option<Arc<str>>,
     pub address_since: Option<Timestamp>,
     /// When it became due.
     pub due_at: Timestamp,

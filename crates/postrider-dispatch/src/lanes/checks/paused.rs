@@ -14,18 +14,17 @@ impl LaneCheck for PausedCheck {
     }
 
     fn verdicts(&self, lane: &LaneContext<'_>) -> Vec<GateVerdict> {
-        let (tenant, own) = lane.lanes.operator.pauses_of(lane.lane);
+        let (tenant, own) = lane.lanes.operator.pauses_of(lane.lane, lane.now);
         let verdict = |gate, order: Option<OperatorOrder>| GateVerdict {
             gate,
             open: order.is_none(),
-            until: None,
+            until: order.as_ref().and_then(|order| order.until),
             detail: order.map_or("running".into(), |order| format!("paused {order}")),
         };
         vec![verdict(Gate::TenantPaused, tenant), verdict(Gate::Paused, own)]
     }
 
     fn room(&self, lane: &LaneContext<'_>, want: usize) -> Result<usize, LaneState> {
-        let paused = lane.lanes.operator.pause_gate(lane.lane);
-        paused.map_or(Ok(want), |on| Err(LaneState::Blocked { on }))
+        lane.lanes.operator.pause_state(lane.lane, lane.now).map_or(Ok(want), Err)
     }
 }

@@ -13,11 +13,11 @@ pub(super) const LIMIT: &[RuleChange] = &[
         )],
     ),
     rule(
-        "latency-twice",
-        "two samples in a row have to show queueing",
+        "latency-thrice",
+        "three samples in a row have to show queueing",
         &[patch(
             core!("call_limit.rs"),
-            "const QUEUEING_COHORTS: u32 = 2;",
+            "const QUEUEING_COHORTS: u32 = 3;",
             "const QUEUEING_COHORTS: u32 = 1;",
         )],
     ),
@@ -166,6 +166,24 @@ pub(super) const LIMIT: &[RuleChange] = &[
             core!("call_limit.rs"),
             "|| !signs.spent.has_well() {",
             "|| now.0 < 0 && !signs.spent.has_well() {",
+        )],
+    ),
+    rule(
+        "small-behind",
+        "long calls count like the others where few calls are allowed and some of them refused",
+        &[patch(
+            core!("call_limit.rs"),
+            "if self.is_small() {",
+            "if self.is_small() && now.0 < 0 {",
+        )],
+    ),
+    rule(
+        "overdue-levels",
+        "calls that turn out to be long are still under way where others are refused",
+        &[patch(
+            lanes!("provider.rs"),
+            "(self.places.brisk(), self.places.not_known_long());",
+            "(self.places.brisk(), self.places.brisk());",
         )],
     ),
     rule(

@@ -30,6 +30,8 @@ pub(super) fn rebuild(
             report.in_doubt.extend(mark_in_doubt(&new, seq)?);
         }
     }
+    // Tenants have new numbers.
+    new.execute_batch("UPDATE dead_letter SET tenant = NULL").map_err(sql)?;
     count(&new)?;
     list_all_tags(&new)?;
     // The next start lists all expiries and all that waits, and the next prune looks at all deliveries.

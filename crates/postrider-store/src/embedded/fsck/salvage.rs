@@ -29,12 +29,14 @@ const BY_NUMBER: &[(&str, &str)] = &[
     ("audit", "number"),
     ("rollup", "id"),
 ];
-/// Other tables by their key. The lists of expiries, of what waits and of tags are made anew.
+/// Other tables by their key. The lists of expiries, of what waits and of tags, and the order of the ledger are made
+/// anew.
 const BY_KEY: &[(&str, &str)] = &[
     ("meta", "key"),
     ("gone", "tenant, hash"),
     ("document", "name"),
     ("strike", "tenant, hash, kind"),
+    ("entry", "tenant, kind, key"),
 ];
 /// Rows of one transaction.
 const CHUNK: usize = 10_000;

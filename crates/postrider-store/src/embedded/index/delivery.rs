@@ -22,6 +22,7 @@ pub(crate) struct StoredDelivery {
     /// The length of the stored target.
     pub(crate) target_bytes: usize,
     pub(crate) hash: AddressHash,
+    pub(crate) recipient: Option<Arc<str>>,
     pub(crate) address_since: Option<Timestamp>,
     pub(crate) expires: Timestamp,
     pub(crate) retry: Option<RetryPolicy>,
@@ -59,6 +60,7 @@ impl StoredDelivery {
             message: self.message.clone(),
             target: self.target.clone(),
             hash: self.hash,
+            recipient: self.recipient.clone(),
             address_since: self.address_since,
             due_at: self.progress.due,
             attempts: self.progress.attempts,

@@ -44,7 +44,11 @@ impl SharedRow for NewMessageRows {
 
     fn rows(&self) -> usize {
         let keys = self.new.member_keys.len();
-        1 + self.new.deliveries.len() + self.new.envelope.tags.len() + keys
+        1 + self.new.deliveries.len() + self.new.envelope.tags.len() + 1 + keys
+    }
+
+    fn bytes(&self) -> usize {
+        self.new.content.len()
     }
 
     fn write(rows: &[Self], writer: &mut Writer) -> StoreResult<Vec<Admission>> {
@@ -93,7 +97,8 @@ impl Writer {
         let (message, tails) = self.make_ids(new.deliveries.len(), now);
         self.insert_message(rows, message, now)?;
         let tenant = self.tenant(&new.tenant)?;
-        self.list_tags(order_key(message.0), tenant, &new.envelope.tags)?;
+        let marks = new.envelope.marks();
+        self.list_tags(order_key(message.0), tenant, &marks)?;
         let stored = Arc::new(stored_message(new, message, now));
         for (index, tail) in tails.iter().enumerate() {
             self.insert_delivery(rows, &stored, index, *tail, now)?;
@@ -204,6 +209,7 @@ impl Writer {
             target: delivery.target.clone(),
             target_bytes: delivery.target.as_json().len(),
             hash: delivery.hash,
+            recipient: delivery.recipient.clone(),
             address_since: delivery.address_since,
             expires: message.expires_at,
             retry: None,

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use postrider_core::DeadReason;
 use postrider_core::model::id::order_key_at;
 use postrider_core::ports::store::Retention;
 
@@ -98,8 +99,15 @@ impl DiscardPlan {
 }
 
 impl Writer {
-    pub(crate) fn add_dead_letter(&mut self, seq: u64) -> StoreResult<()> {
-        run(&self.conn, "INSERT OR IGNORE INTO dead_letter (seq) VALUES (?1)", [seq as i64])?;
+    pub(crate) fn add_dead_letter(
+        &mut self,
+        seq: u64,
+        (tenant, lane): (u32, u32),
+        reason: DeadReason,
+    ) -> StoreResult<()> {
+        let insert =
+            "INSERT OR IGNORE INTO dead_letter (seq, tenant, lane, reason) VALUES (?1, ?2, ?3, ?4)";
+        run(&self.conn, insert, params![seq as i64, tenant, lane, reason.code()])?;
         // It is only read too early if the transaction fails.
         self.discards.died(seq, self.shared.now());
         Ok(())

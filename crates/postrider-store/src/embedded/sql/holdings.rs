@@ -8,8 +8,9 @@ use crate::holdings::HoldingSums;
 /// A statement that counts by tenant, and where its counts go.
 type DiskCount = (&'static str, fn(&mut Holdings, [u64; 2]));
 
-const COUNTED: [DiskCount; 5] = [
+const COUNTED: [DiskCount; 6] = [
     ("SELECT tenant, count(*), 0 FROM address GROUP BY tenant", |own, [n, _]| own.addresses = n),
+    ("SELECT tenant, count(*), 0 FROM entry GROUP BY tenant", |own, [n, _]| own.entries = n),
     ("SELECT tenant, count(*), 0 FROM gone GROUP BY tenant", |own, [n, _]| own.gone_marks = n),
     (
         "SELECT tenant, count(*), 0 FROM (SELECT DISTINCT tenant, hash FROM strike) GROUP BY tenant",

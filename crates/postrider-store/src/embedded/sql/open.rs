@@ -29,7 +29,7 @@ use crate::embedded::sql::lanes::LaneNumbers;
 use crate::embedded::sql::schema::open_writer;
 use crate::embedded::sql::strikes::{self, tenant_and_hash};
 use crate::embedded::sql::waiting::{list_at_start, make_list_anew};
-use crate::embedded::sql::{documents, expiry, marks};
+use crate::embedded::sql::{documents, expiry, ledger_order, marks};
 use crate::ids::IdGenerator;
 
 /// The writer, which has everything that is shared, and the thread of the checkpoints.
@@ -65,12 +65,15 @@ pub(crate) fn open(
     marks::load(&conn, &mut index, &problems, now)?;
     index.oldest.seq = load_pending(&conn, &mut index, last_id, &problems, now)?.min(last_id);
     index.expiry = expiry::load(&conn, last_id)?;
+    ledger_order::fill_dead_letters(&conn)?;
+    let order_tail = ledger_order::load(&conn, &index, last_id)?;
     let dedup = DedupStore::load(&conn, options.dedup_bucket_keys, now, &problems)?;
     let ids = IdGenerator::above(last_id);
     let in_flight = InFlightLog::begin(&folder.file(IN_FLIGHT), run);
     renew_document_index(&conn)?;
     let documents = (database.clone(), documents::newest(&conn)?);
     let shared = Arc::new(StoreShared::new(clock, index, ids, in_flight, problems, documents));
+    *shared.order_tail() = order_tail;
     let (checkpointer, checkpoints) = Checkpointer::start(
         &database,
         &mut conn,

@@ -97,6 +97,12 @@ pub(crate) const SHOWN_COLUMNS: &str = shown_columns!();
 pub(crate) const DELIVERY: &str =
     concat!(shown_columns!(), " FROM delivery d JOIN message m ON m.seq = d.message");
 
+/// One delivery, by its sequence.
+pub(crate) const ONE_DELIVERY: &str = concat!(
+    shown_columns!(),
+    " FROM delivery d JOIN message m ON m.seq = d.message WHERE d.seq = ?1"
+);
+
 /// The columns of a [`StoredDelivery`] and its message, in the order in which [`DeliveryReader`] reads them. A content
 /// that deliveries share is read once, on its own.
 macro_rules! stored_delivery {
@@ -104,7 +110,7 @@ macro_rules! stored_delivery {
         concat!(
             "SELECT d.due, d.seq, d.tail, d.message, d.lane, d.state, d.attempts, d.tries, d.last_delay_ms, \
              d.expires, d.changed, d.hash, d.address_since, d.retry, d.log, d.target, d.body, d.alternatives, \
-             m.deliveries, m.tail, m.tenant, m.class, m.expires, m.ttl_s, m.envelope \
+             m.deliveries, m.tail, m.tenant, m.class, m.expires, m.ttl_s, m.envelope, d.recipient \
              FROM delivery d CROSS JOIN message m ON m.seq = d.message WHERE ",
             $which
         )
@@ -204,6 +210,7 @@ impl<'a> DeliveryReader<'a> {
             target: Arc::new(stored_target(target, "a delivery's address")?),
             target_bytes: target.len(),
             hash: AddressHash(get(row, 11)?),
+            recipient: text(25)?.map(Into::into),
             address_since: since.map(Timestamp),
             expires: Timestamp(number(9)?),
             retry: text(13)?.map(|retry| parse(&retry, "a delivery's retry policy")).transpose()?,

@@ -10,6 +10,8 @@ use rusqlite::config::DbConfig;
 use super::audit::AUDIT;
 use super::documents_step::DOCUMENTS;
 use super::ended::ENDED_ENTRIES;
+use super::entries::ENTRIES;
+use super::ledger_order::LEDGER_ORDER;
 use super::prelude::*;
 use super::rollups::ROLLUPS;
 use super::statement::is_local;
@@ -31,6 +33,8 @@ pub(crate) const STEPS: &[LayoutStep] = &[
     LayoutStep::tables(ENDED_ENTRIES),
     LayoutStep::tables(ROLLUPS),
     LayoutStep::tables(DELETED_ADDRESSES),
+    LEDGER_ORDER,
+    LayoutStep::tables(ENTRIES),
 ];
 
 /// The layout that this version writes.
@@ -200,22 +204,40 @@ pub(crate) fn open_writer(file: &Path, cache_kib: u32) -> StoreResult<Connection
     tune(&conn, cache_kib)?;
     bring_up_to_date(&conn)?;
     make_recipient_index(&conn)?;
+    make_address_index(&conn)?;
     Ok(conn)
 }
 
 /// Recipients are found by this index. Not one of the steps, because it reads all deliveries: with a damaged page
 /// the store opens without it, and finds recipients more slowly until it is repaired.
 fn make_recipient_index(conn: &Connection) -> StoreResult<()> {
-    let there = "SELECT EXISTS (SELECT 1 FROM sqlite_master WHERE name = 'delivery_recipient') \
-                 OR NOT EXISTS (SELECT 1 FROM delivery)";
-    if value::<bool>(conn, there, []).is_ok_and(|there| there == Some(false)) {
-        tracing::info!("the index of recipients is made, once; that can take a while");
-    }
     let create = "CREATE INDEX IF NOT EXISTS delivery_recipient ON delivery (recipient) \
                   WHERE recipient IS NOT NULL";
+    make_index(conn, "recipients", ("delivery_recipient", "delivery"), create)
+}
+
+/// The addresses of a tenant are listed by this index, in their order. Like that of recipients, no step.
+fn make_address_index(conn: &Connection) -> StoreResult<()> {
+    let create = "CREATE INDEX IF NOT EXISTS address_tenant ON address (tenant)";
+    make_index(conn, "addresses", ("address_tenant", "address"), create)
+}
+
+fn make_index(
+    conn: &Connection,
+    of: &str,
+    (name, table): (&str, &str),
+    create: &str,
+) -> StoreResult<()> {
+    let there = format!(
+        "SELECT EXISTS (SELECT 1 FROM sqlite_master WHERE name = '{name}') \
+         OR NOT EXISTS (SELECT 1 FROM {table})"
+    );
+    if value::<bool>(conn, &there, []).is_ok_and(|there| there == Some(false)) {
+        tracing::info!("the index of {of} is made, once; that can take a while");
+    }
     match run(conn, create, []) {
         Err(error) if is_local(&error) => {
-            tracing::error!(%error, "the index of recipients cannot be made");
+            tracing::error!(%error, "the index of {of} cannot be made");
             Ok(())
         }
         done => done.map(drop),

@@ -123,8 +123,8 @@ impl Writer {
             Decision::FallBack if self.numbers_only => {
                 return Err(damaged("a delivery that goes elsewhere"));
             }
-            _ if self.numbers_only => self.write_numbers(delivery.seq, &new)?,
-            Decision::DeadLetter(_) => self.bury(delivery.seq, &new, log.as_deref())?,
+            _ if self.numbers_only => self.write_numbers(delivery, &new)?,
+            Decision::DeadLetter(_) => self.bury(delivery, &new, log.as_deref())?,
             Decision::FallBack => {
                 return self.redirect(delivery, mark, &new, log.as_deref());
             }
@@ -202,6 +202,7 @@ impl Writer {
             log,
         ];
         self.change_one(update, row)?;
+        self.note_lane_change(delivery.seq)?;
         let old = (delivery.lane, delivery.progress.due.0);
         self.relist(delivery.seq, old, Some((lane, new.due.0)))?;
         let tenant = self.tenant_number(&delivery.message.tenant)?;
@@ -216,7 +217,12 @@ impl Writer {
     }
 
     /// Writes the result, and neither history nor payload: a row of the same size needs no other page.
-    fn write_numbers(&mut self, seq: u64, new: &StoredProgress) -> StoreResult<()> {
+    fn write_numbers(
+        &mut self,
+        delivery: &StoredDelivery,
+        new: &StoredProgress,
+    ) -> StoreResult<()> {
+        let seq = delivery.seq;
         let (state, reason) = (new.state.code(), new.reason.map(|reason| reason.code()));
         let due = new.state.is_pending().then_some(new.due.0);
         self.change_one(
@@ -224,8 +230,9 @@ impl Writer {
              changed = ?7 WHERE seq = ?1",
             params![seq as i64, state, reason, due, new.attempts, new.tries, new.changed.0],
         )?;
-        if reason.is_some() {
-            self.add_dead_letter(seq)?;
+        if let Some(reason) = new.reason {
+            let tenant = self.tenant_number(&delivery.message.tenant)?;
+            self.add_dead_letter(seq, (tenant, delivery.lane), reason)?;
         }
         Ok(())
     }
@@ -238,14 +245,22 @@ impl Writer {
         )
     }
 
-    fn bury(&mut self, seq: u64, new: &StoredProgress, log: Option<&str>) -> StoreResult<()> {
+    fn bury(
+        &mut self,
+        delivery: &StoredDelivery,
+        new: &StoredProgress,
+        log: Option<&str>,
+    ) -> StoreResult<()> {
+        let seq = delivery.seq;
         let (state, reason) = (new.state.code(), new.reason.map(|reason| reason.code()));
         self.change_one(
             "UPDATE delivery SET state = ?2, reason = ?3, due = NULL, attempts = ?4, \
              tries = ?5, changed = ?6, log = ?7 WHERE seq = ?1",
             params![seq as i64, state, reason, new.attempts, new.tries, new.changed.0, log],
         )?;
-        self.add_dead_letter(seq)
+        let tenant = self.tenant_number(&delivery.message.tenant)?;
+        let reason = new.reason.ok_or_else(|| damaged("the reason of a dead letter"))?;
+        self.add_dead_letter(seq, (tenant, delivery.lane), reason)
     }
 
     fn postpone(&self, seq: u64, new: &StoredProgress, log: Option<&str>) -> StoreResult<()> {

@@ -1,4 +1,4 @@
-//! Finds messages by their tags. A message without tags costs nothing.
+//! Finds messages by their tags and their campaign (see `Envelope::marks`). A message without any costs nothing.
 
 use postrider_core::model::message::Envelope;
 
@@ -32,7 +32,7 @@ pub(crate) fn list_all_tags(conn: &Connection) -> StoreResult<()> {
     while let Some(first) = from {
         let found = scan(conn, select, (first, i64::MAX as u64), PART, |row| {
             let Some(envelope) = get::<Option<String>>(row, 2)? else { return Ok(None) };
-            let tags = envelope_tags(&envelope)?;
+            let tags = envelope_marks(&envelope)?;
             Ok(Some((unsigned(row, 0)?, get::<u32>(row, 1)?, tags)))
         })?;
         for (message, tenant, tags) in &found.rows {
@@ -47,10 +47,10 @@ pub(crate) fn list_all_tags(conn: &Connection) -> StoreResult<()> {
     Ok(())
 }
 
-fn envelope_tags(envelope: &str) -> StoreResult<Vec<Box<str>>> {
+fn envelope_marks(envelope: &str) -> StoreResult<Vec<Box<str>>> {
     // Most envelopes have none, and need not be read.
-    match envelope.contains("\"tags\"") {
-        true => Ok(parse::<Envelope>(envelope, "a message's envelope")?.tags),
+    match envelope.contains("\"tags\"") || envelope.contains("\"campaign\"") {
+        true => Ok(parse::<Envelope>(envelope, "a message's envelope")?.marks()),
         false => Ok(Vec::new()),
     }
 }
@@ -85,7 +85,7 @@ impl Writer {
         tenant: u32,
         envelope: &str,
     ) -> StoreResult<()> {
-        self.list_tags(message, tenant, &envelope_tags(envelope)?)
+        self.list_tags(message, tenant, &envelope_marks(envelope)?)
     }
 
     /// Of messages that are deleted: from one up to and including another.
@@ -115,8 +115,13 @@ impl Writer {
     }
 }
 
-/// Whether a message has the tag.
-pub(crate) fn has_tag(conn: &Connection, message: u64, tag: &str) -> StoreResult<bool> {
+/// Whether a message has all of these marks.
+pub(crate) fn has_marks(conn: &Connection, message: u64, marks: &[Box<str>]) -> StoreResult<bool> {
     let select = "SELECT 1 FROM message_tag WHERE message = ?1 AND tag = ?2";
-    Ok(value::<i64>(conn, select, params![message as i64, tag])?.is_some())
+    for mark in marks {
+        if value::<i64>(conn, select, params![message as i64, &**mark])?.is_none() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }

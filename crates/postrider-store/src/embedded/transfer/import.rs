@@ -59,6 +59,7 @@ impl Writer {
             StoreRecord::Message(message) => self.import_message(message),
             StoreRecord::Delivery(delivery) => self.import_delivery(delivery, bodies),
             StoreRecord::Audit(entry) => self.import_audit(entry),
+            StoreRecord::Entry(entry) => self.import_entry(entry),
             StoreRecord::Rollup(part) => self.put_rollup(part),
             StoreRecord::IdempotencyKey(key) => {
                 let IdempotencyRecord { key, fingerprint, message, expires_at } = *key;
@@ -124,9 +125,7 @@ impl Writer {
         let lane = self.lane(&delivery.lane, seq)?;
         let due = delivery.due.map(|due| if delivery.held { due.0 + HELD_MS } else { due.0 });
         self.insert_delivery_row(delivery, lane, due)?;
-        if delivery.dead_letter {
-            self.add_dead_letter(seq)?;
-        }
+        self.drop_order()?;
         let StoredDeliveryRecord { crashes, started, cancelled, .. } = *delivery;
         let mark = DeliveryMark { crashes, started, cancelled };
         if !mark.is_empty() {
@@ -138,7 +137,9 @@ impl Writer {
         count.held += i64::from(delivery.held);
         if let Some(reason) = delivery.reason.filter(|_| delivery.dead_letter) {
             count.add_dead(reason, 1);
+            self.add_dead_letter(seq, (tenant, lane), reason)?;
         }
+        let count = self.effects.counts_of(tenant);
         let length = |text: &Option<Box<str>>| text.as_ref().map_or(0, |text| text.len() as i64);
         if due.is_some() {
             count.bytes += length(&delivery.target) + length(&delivery.body);

@@ -44,6 +44,7 @@ impl StoreTransfer for EmbeddedStore {
                     .await
             }
             RecordKind::Audit => crate::audit_pages::export(self, after, limit).await,
+            RecordKind::Entry => crate::entry_pages::export(self, after, limit).await,
             RecordKind::Rollup => crate::rollup_pages::export(self, after, limit).await,
             RecordKind::GoneMark | RecordKind::Strike => {
                 let after = export::address_key(after)?;

@@ -10,6 +10,7 @@ use tokio_postgres::types::ToSql;
 
 use crate::postgres::audit::insert_audit;
 use crate::postgres::documents::NewDocument;
+use crate::postgres::entries::import_entry;
 use crate::postgres::failure::{PgFailure, PgResult};
 use crate::postgres::intake::delivery_range;
 use crate::postgres::leasing::shared_message;
@@ -108,6 +109,7 @@ impl PgShared {
             }
             StoreRecord::IdempotencyKey(key) => import_key(session, key).await,
             StoreRecord::Audit(entry) => insert_audit(session, std::slice::from_ref(entry)).await,
+            StoreRecord::Entry(entry) => import_entry(session, entry).await,
             StoreRecord::Rollup(part) => put_rollups(session, std::slice::from_ref(part)).await,
         }
     }
@@ -156,11 +158,11 @@ async fn import_message(
         None => Default::default(),
     };
     let (first, last) = delivery_range(new.id, new.deliveries);
-    for tag in &envelope.tags {
+    for tag in envelope.marks() {
         let insert = "INSERT INTO tag (tenant, tag, message, first, last) VALUES ($1, $2, $3, $4, $5) \
                       ON CONFLICT DO NOTHING";
         let values: [&(dyn ToSql + Sync); 5] =
-            [&new.tenant.as_str(), &&**tag, &PgId(new.id.0), &first, &last];
+            [&new.tenant.as_str(), &&*tag, &PgId(new.id.0), &first, &last];
         session.run(insert, &values).await?;
     }
     Ok(())

@@ -295,6 +295,7 @@ impl StoreTransfer for PostgresStore {
             }
             RecordKind::IdempotencyKey => Ok(shared.export_keys(after, limit, over_by).await?),
             RecordKind::Audit => crate::audit_pages::export(self, after, limit).await,
+            RecordKind::Entry => crate::entry_pages::export(self, after, limit).await,
             RecordKind::Rollup => crate::rollup_pages::export(self, after, limit).await,
             RecordKind::GoneMark | RecordKind::Strike => {
                 Ok(shared.export_marks(kind, after, limit).await?)

@@ -18,7 +18,7 @@ use postrider_dispatch::Submission;
 
 use self::line_queue::LineQueue;
 use self::results::ResultsSender;
-use self::split::{BatchLine, Splitter};
+pub(super) use self::split::{BatchLine, Splitter};
 use super::auth::rejected;
 use super::extract::require_type;
 use super::lines;
@@ -26,7 +26,7 @@ use super::prelude::*;
 use crate::keys::{Caller, KeyEnd, KeyRejection};
 
 const NDJSON: &str = "application/x-ndjson";
-const TYPES: [&str; 5] = [
+pub(super) const TYPES: [&str; 5] = [
     NDJSON,
     "application/ndjson",
     "application/jsonl",
@@ -190,6 +190,15 @@ async fn admit(
 ) -> Bytes {
     let limit = app.config().server.body_bytes_max;
     let too_long: Vec<bool> = group.iter().map(|line| matches!(line, BatchLine::TooLong)).collect();
+    let start = app.clock.now();
+    let mut own_traces = Vec::new();
+    if app.tracer.is_some() {
+        own_traces.extend(group.iter().filter_map(|line| match line {
+            BatchLine::Text(body) => Some(lines::own_traceparent(body)),
+            BatchLine::TooLong => None,
+        }));
+    }
+    let mut own_traces = own_traces.into_iter();
     let submissions = group.into_iter().filter_map(|line| match line {
         BatchLine::Text(body) => {
             let traceparent = traceparent.clone();
@@ -204,6 +213,11 @@ async fn admit(
             lines::refused(&mut text, index, &Problem::too_large(limit));
         } else if let Some(answer) = answers.next() {
             app.metrics.admitted(&answer);
+            let own = own_traces.next().flatten();
+            if let (Some(tracer), Ok(accepted)) = (&app.tracer, &answer) {
+                let traceparent = own.as_deref().or(traceparent.as_deref());
+                tracer.accepted(traceparent, &tenant, accepted, start);
+            }
             lines::result(&mut text, index, answer);
         }
     }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use bytes::{Bytes, BytesMut};
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum BatchLine {
+pub(in crate::api) enum BatchLine {
     Text(Bytes),
     /// Longer than allowed; its bytes were dropped.
     TooLong,
@@ -20,7 +20,7 @@ impl BatchLine {
     }
 }
 
-pub(super) struct Splitter {
+pub(in crate::api) struct Splitter {
     max: usize,
     /// The beginning of an incomplete line.
     begun: BytesMut,
@@ -29,11 +29,11 @@ pub(super) struct Splitter {
 }
 
 impl Splitter {
-    pub(super) fn new(max: usize) -> Self {
+    pub(in crate::api) fn new(max: usize) -> Self {
         Self { max, begun: BytesMut::new(), skipping: false }
     }
 
-    pub(super) fn push(&mut self, frame: Bytes, out: &mut VecDeque<BatchLine>) {
+    pub(in crate::api) fn push(&mut self, frame: Bytes, out: &mut VecDeque<BatchLine>) {
         let mut start = 0;
         for end in memchr::memchr_iter(b'\n', &frame) {
             let piece = frame.slice(start..end);
@@ -44,7 +44,7 @@ impl Splitter {
     }
 
     /// The last line needs no line feed.
-    pub(super) fn finish(&mut self, out: &mut VecDeque<BatchLine>) {
+    pub(in crate::api) fn finish(&mut self, out: &mut VecDeque<BatchLine>) {
         self.end_line(Bytes::new(), out);
     }
 

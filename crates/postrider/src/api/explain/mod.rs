@@ -57,6 +57,8 @@ pub(crate) struct ExplainContext<'a> {
     pub standing: &'a LaneReport,
     /// Why calls to its address are put off.
     pub address_rest: Option<AddressRest>,
+    /// Its recipient has quiet hours now.
+    pub in_quiet_hours: bool,
     /// What the server itself ran out of within the last moments.
     pub shortage: Option<&'a str>,
     /// Its class, with the retry policy of this delivery.

@@ -5,7 +5,7 @@ use postrider_core::{DeadReason, Delivery, State};
 use postrider_dispatch::lanes::AddressRest;
 
 use super::ExplainContext;
-use super::sentences::ParkReason;
+use super::sentences::{ParkReason, withheld};
 use crate::api::lanes;
 
 pub(super) fn can_do(context: &ExplainContext<'_>) -> Vec<String> {
@@ -31,6 +31,9 @@ pub(super) fn can_do(context: &ExplainContext<'_>) -> Vec<String> {
             ]
         }
         State::Cancelled => vec!["nothing; send it as a new message if that was a mistake".into()],
+        State::Suppressed if withheld(delivery).is_some() => vec![
+            "nothing, unless the recipient changes their mind; see `postrider recipients would-send`".into(),
+        ],
         State::Suppressed => vec![format!(
             "ask the receiver whether it has {}; if not, send it as a new message",
             delivery.id
@@ -101,6 +104,9 @@ fn parked(context: &ExplainContext<'_>) -> Vec<String> {
         ],
         ParkReason::RetryBudget => {
             vec!["wait, or raise [retry_budget] in postrider.toml".into()]
+        }
+        ParkReason::QuietHours => {
+            vec!["wait, or use a class with `quiet_hours = \"ignore\"` for what cannot".into()]
         }
         ParkReason::AddressRate => {
             vec!["wait, or raise the channel's `rate_per_address_s` in postrider.toml".into()]

@@ -1,6 +1,7 @@
 //! Sentences about a delivery, for a person.
 
 use postrider_core::model::class::WhenOpen;
+use postrider_core::policy::audience::WithheldReason;
 use postrider_core::{
     AttemptRecord, DeadReason, DecisionKind, Delivery, Gate, OutcomeKind, State, Strike,
     StrikeKind, Timestamp,
@@ -41,6 +42,10 @@ pub(super) fn summary(context: &ExplainContext<'_>) -> String {
         }
         State::Failed => dead(context, &last, at),
         State::Cancelled => format!("It was cancelled at {at} ({last})."),
+        State::Suppressed if withheld(delivery).is_some() => format!(
+            "It was not sent at {at}: {}.",
+            withheld(delivery).map_or("", withheld_because)
+        ),
         State::Suppressed => format!(
             "Its last attempt was sent and got no answer ({last}). It may have arrived, and its class drops it to avoid a duplicate."
         ),
@@ -68,6 +73,8 @@ pub(super) enum ParkReason {
     MassGone,
     /// Its class falls back to another address, but there is none.
     NoFallback,
+    /// Its recipient has quiet hours.
+    QuietHours,
     /// Its address is called rarely.
     Address(AddressRest),
     /// The server itself ran out of something.
@@ -85,6 +92,7 @@ impl ParkReason {
         let falls_back = context.class.is_some_and(|class| class.when_open == WhenOpen::FallBack);
         match last.map(|attempt| attempt.outcome) {
             _ if context.delivery.held => Self::Backup,
+            _ if context.in_quiet_hours => Self::QuietHours,
             Some(OutcomeKind::Gone) => Self::MassGone,
             Some(_) => Self::Credential,
             None if falls_back && context.standing.held_by().is_some() => Self::NoFallback,
@@ -127,6 +135,7 @@ fn parked(context: &ExplainContext<'_>, last: &str) -> String {
             "The provider says that its address is gone ({last}), but it says so about too many addresses at once to be believed. The address is kept, and no attempt is used up."
         ),
         ParkReason::NoFallback => "Its provider's breaker is open. Its class falls back to another address, but the message has none, so it waits.".to_owned(),
+        ParkReason::QuietHours => "Its recipient has quiet hours; it is sent when they are over.".to_owned(),
         ParkReason::Address(rest) => format!("It is put off: {}.", address_rest(rest)),
         ParkReason::Shortage => format!(
             "The server itself ran out of something ({}), so nobody was called and no attempt is used up.",
@@ -230,10 +239,32 @@ fn parked_for(context: &ExplainContext<'_>, due: Timestamp) -> String {
         ParkReason::Backup => "an operator to release it".to_owned(),
         ParkReason::MassGone => format!("the doubt to be resolved; checked again at {due}"),
         ParkReason::NoFallback => format!("its provider to come back; checked again at {due}"),
+        ParkReason::QuietHours => format!("the end of its recipient's quiet hours; sent at {due}"),
         ParkReason::Address(_) => format!("its address; tried again at {due}"),
         ParkReason::Shortage => format!("something of this server's own; tried again at {due}"),
         ParkReason::RetryBudget => format!("its lane's retry budget; tried again at {due}"),
         ParkReason::AddressRate => format!("room in the address's rate limit at {due}"),
         ParkReason::Credential => format!("a working credential; checked again at {due}"),
+    }
+}
+
+/// Why nobody was called, if that is how it ended.
+pub(super) fn withheld(delivery: &Delivery) -> Option<WithheldReason> {
+    let last = delivery.log.last().filter(|last| last.outcome == OutcomeKind::Withheld)?;
+    WithheldReason::parse(last.code.as_deref()?)
+}
+
+fn withheld_because(reason: WithheldReason) -> &'static str {
+    match reason {
+        WithheldReason::Undeliverable => "its address is suppressed as undeliverable",
+        WithheldReason::Complaint => "the owner of its address complained or answered STOP",
+        WithheldReason::Unsubscribed => "its address is unsubscribed from this",
+        WithheldReason::Snoozed => "its recipient wants to be left alone for a while",
+        WithheldReason::OptedOut => "its recipient said no to this",
+        WithheldReason::NotOptedIn => "its recipient did not say yes to this category",
+        WithheldReason::QuietHours => {
+            "its recipient has quiet hours, and its class does not wait for their end"
+        }
+        WithheldReason::UnknownZone => "its recipient has quiet hours, and no time zone is known",
     }
 }

@@ -2,12 +2,14 @@
 
 mod alerts;
 mod encryption;
+mod events;
 mod policy;
 mod problems;
 mod quotas;
 mod retention;
 mod rollups;
 mod strikes;
+mod traces;
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -30,6 +32,7 @@ use crate::keys::is_random;
 pub(crate) use alerts::AlertPlace;
 pub use alerts::{AlertRoute, AlertRouteKind, AlertSection};
 pub use encryption::EncryptionSection;
+pub use events::EventSection;
 pub use policy::{
     BreakerSection, CapacitySection, DispatchSection, RetryBudgetSection, TenantSection,
 };
@@ -38,6 +41,7 @@ pub use quotas::QuotaSection;
 pub use retention::RetentionSection;
 pub use rollups::RollupSection;
 pub use strikes::StrikesSection;
+pub use traces::{SpanProtocol, TraceSection};
 
 /// All sections that are not tables by name, in the order of the reference.
 pub(super) fn all() -> Vec<SectionInfo> {
@@ -60,6 +64,8 @@ pub(super) fn all() -> Vec<SectionInfo> {
         RollupSection::INFO,
         ProblemSection::INFO,
         AlertSection::INFO,
+        EventSection::INFO,
+        TraceSection::INFO,
         LogSection::INFO,
     ]);
     all

@@ -233,6 +233,8 @@ pub struct TenantSection {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub strikes_max: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub audience_max: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub gone_marks_max: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keys_max: Option<u64>,
@@ -240,6 +242,8 @@ pub struct TenantSection {
     pub vapid_keys_max: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub webhook_secrets_max: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub event_subscriptions_max: Option<u64>,
 }
 
 impl Default for TenantSection {
@@ -260,10 +264,12 @@ impl Default for TenantSection {
             dead_letter_bytes_max: None,
             lanes_max: None,
             strikes_max: None,
+            audience_max: None,
             gone_marks_max: None,
             keys_max: None,
             vapid_keys_max: None,
             webhook_secrets_max: None,
+            event_subscriptions_max: None,
         }
     }
 }

@@ -11,6 +11,8 @@ section! {
     QuotaSection as "limits" {
         /// Registered addresses.
         addresses_max: u64 = 1_000_000,
+        /// Recipients, their aliases, suppressions and facts of addresses, together.
+        audience_max: u64 = 5_000_000,
         /// Templates set by API.
         templates_max: u64 = 500,
         /// Bytes of these templates together.
@@ -31,6 +33,8 @@ section! {
         vapid_keys_max: u64 = 50,
         /// Webhook secrets that sign. Secrets whose overlap is over make room for new ones.
         webhook_secrets_max: u64 = 10,
+        /// Subscriptions to events.
+        event_subscriptions_max: u64 = 20,
         /// Rotations of VAPID keys, and of webhook secrets, in one minute. More get 429.
         rotations_per_minute: u64 = 3,
     }
@@ -46,6 +50,7 @@ impl QuotaSection {
         let Some(own) = own else { return self.clone() };
         Self {
             addresses_max: own.addresses_max.unwrap_or(self.addresses_max),
+            audience_max: own.audience_max.unwrap_or(self.audience_max),
             templates_max: own.templates_max.unwrap_or(self.templates_max),
             template_bytes_max: own.template_bytes_max.unwrap_or(self.template_bytes_max),
             dead_letters_max: own.dead_letters_max.unwrap_or(self.dead_letters_max),
@@ -56,6 +61,9 @@ impl QuotaSection {
             keys_max: own.keys_max.unwrap_or(self.keys_max),
             vapid_keys_max: own.vapid_keys_max.unwrap_or(self.vapid_keys_max),
             webhook_secrets_max: own.webhook_secrets_max.unwrap_or(self.webhook_secrets_max),
+            event_subscriptions_max: own
+                .event_subscriptions_max
+                .unwrap_or(self.event_subscriptions_max),
             rotations_per_minute: self.rotations_per_minute,
         }
     }

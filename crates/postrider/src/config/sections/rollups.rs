@@ -12,7 +12,7 @@ section! {
         /// Hours are kept for this many days.
         hours_kept_days: u32 = 90,
         /// Lanes (tenant, provider and class) that have their own rows in a minute on one server. The rest of a minute
-        /// counts for the provider `other`.
+        /// counts for the provider `other`. The last quarter is for tenants that have less than a quarter.
         lanes_max: usize = 500,
     }
 }

@@ -114,6 +114,8 @@ pub(super) struct SteadyFigures {
     pub(super) accept_p99: Duration,
     /// From the call to the arrival at the receiver.
     pub(super) delivery_p99: Duration,
+    /// The p99 of accepts in each tenth of the time: shows whether an attack costs for a moment or for ever.
+    pub(super) accept_tenths: Vec<Duration>,
     pub(super) sent: usize,
 }
 
@@ -163,9 +165,13 @@ pub(super) async fn steady(
         };
         deliveries.push(arrived.saturating_duration_since(*due));
     }
+    all.sort_unstable_by_key(|(_, due, _)| *due);
     let accepts = all.iter().map(|(_, due, answered)| answered.saturating_duration_since(*due));
+    let accepts: Vec<Duration> = accepts.collect();
+    let tenths = accepts.chunks(accepts.len().div_ceil(10).max(1));
     SteadyFigures {
-        accept_p99: p99(accepts.collect()),
+        accept_tenths: tenths.map(|part| p99(part.to_vec())).collect(),
+        accept_p99: p99(accepts),
         delivery_p99: p99(deliveries),
         sent: all.len(),
     }

@@ -1,0 +1,210 @@
+//! What can be saved: dead letters by cause, with a look before anything happens to them.
+
+use axum::extract::Path;
+use axum::response::{IntoResponse as _, Response};
+use maud::{Markup, html};
+use serde_json::Value;
+
+use super::action_form::{ActionForm, hidden, submit};
+use super::api_calls::{PageCallResult, RefusedCall};
+use super::chart::ChartSpan;
+use super::cookies::ActionNotice;
+use super::dead_groups::{DeadCause, DeadGroup, DeadGroups, dead_groups};
+use super::dead_orders;
+use super::deliveries_search::quoted;
+use super::json_read::JsonRead as _;
+use super::layout::{self, PageParts, region};
+use super::now_page::{answer_text, delivery_rows, is_dead_reason};
+use super::page_context::PageContext;
+use super::refusal_page::{PageResult, refusing};
+use super::words::{ago, number, provider, span};
+use crate::keys::KeyScope;
+
+const KINDS: [&str; 3] = ["replay", "discard", "export"];
+const RATE: &str = "50";
+const STEP_MS: i64 = 20 * 60_000;
+const STEPS: usize = 72;
+
+pub(super) async fn show(page: PageContext) -> PageResult {
+    if let Some(kind) = page.query.get("plan").filter(|kind| KINDS.contains(kind)) {
+        let kind = kind.to_owned();
+        return plan(&page, &kind).await;
+    }
+    let from = ChartSpan::last(page.now, STEP_MS, STEPS).from.to_string();
+    let history = [
+        ("resolution", Some("minute")),
+        ("from", Some(from.as_str())),
+        ("kind", Some("deliveries")),
+        ("by", Some("outcome")),
+    ];
+    let (found, history) =
+        tokio::join!(dead_groups(&page), page.calls.get_with("/v1/stats/history", &history));
+    let found = found.map_err(refusing(&page))?;
+    let history = history.map_err(refusing(&page))?;
+    let body = html! {
+        (region(&page, "dead", &groups(&page, &found)))
+        (arrivals(&page, &history))
+    };
+    let parts = PageParts {
+        title: "Dead letters",
+        cli: Some("postrider dead list".to_owned()),
+        lasting_link: None,
+    };
+    Ok(layout::answer(&page, &parts, &body).into_response())
+}
+
+fn groups(page: &PageContext, found: &DeadGroups) -> Markup {
+    let total: u64 = found.groups.iter().map(|group| group.count).sum();
+    html! {
+        @if found.groups.is_empty() { div.card.empty { p { "Empty. Nothing was given up." } } }
+        @else {
+            p.quiet { (number(total)) " dead letters of " (found.groups.len()) " causes."
+                @if found.is_partial { " Only the newest " (number(found.looked_at as u64)) " were looked at; an action takes all that match." } }
+            div.scroll tabindex="0" role="region" aria-label="Dead letters by cause" {
+                table.cards { thead { tr { th scope="col" { "Cause" } th scope="col" { "Provider" } th scope="col" { "Tenant" } th.n scope="col" { "Count" } th scope="col" { "Newest" } th scope="col" { span.unseen { "Actions" } } } }
+                    tbody { @for group in &found.groups { (group_row(page, group)) } }
+                }
+            }
+        }
+    }
+}
+
+fn group_row(page: &PageContext, group: &DeadGroup) -> Markup {
+    let cause = &group.cause;
+    let planned = |kind: &str| plan_link(page, cause, kind);
+    let last = group.newest.list("log").last().map(answer_text).unwrap_or_default();
+    html! {
+        tr data-row="1" {
+            td.wrap { b { (cause.reason.replace('_', " ")) } @if !last.is_empty() { div.answer { (last) } } }
+            td data-label="Provider" { span.channel { (cause.channel) } " " (provider(&cause.provider)) }
+            td data-label="Tenant" { (cause.tenant) }
+            td.n data-label="Count" { b { (number(group.count)) } }
+            td data-label="Newest" { a href=(page.link(&format!("/deliveries/{}", group.newest.text("id")))) { (ago(group.newest.text("changed_at"), page.now)) } }
+            td.does { div.actions {
+                a.button href=(planned("replay")) { "Replay …" }
+                a.button.link href=(planned("discard")) { "Discard …" }
+                a.button.link href=(planned("export")) { "Export …" }
+            } }
+        }
+    }
+}
+
+fn plan_link(page: &PageContext, cause: &DeadCause, kind: &str) -> String {
+    let fields = cause.fields().into_iter().filter(|(name, _)| *name != "tenant");
+    let mut query =
+        page.query.only(&["tenant"]).with("plan", Some(kind)).with("of", Some(&cause.tenant));
+    for (name, value) in fields {
+        query = query.with(name, Some(value));
+    }
+    query.to("/dead")
+}
+
+fn arrivals(page: &PageContext, history: &Value) -> Markup {
+    let span = ChartSpan::last(page.now, STEP_MS, STEPS);
+    let mut series = [
+        span.series("attempts used up", "warns"),
+        span.series("permanent", "bad"),
+        span.series("other reasons", "over"),
+    ];
+    span.fill(history, &mut series, |row, add| {
+        let nth = match row.text("outcome") {
+            "retries_exhausted" => 0,
+            "permanent" => 1,
+            outcome if is_dead_reason(outcome) => 2,
+            _ => return,
+        };
+        add(nth, row.number("count"));
+    });
+    span.chart("arrivals", "Arrivals in the last 24 hours, by 20 minutes", &series, None)
+}
+
+/// What would happen: how many, which, how fast. Nothing is changed yet.
+async fn plan(page: &PageContext, kind: &str) -> PageResult {
+    let cause = DeadCause::read(|name| page.query.get(if name == "tenant" { "of" } else { name }));
+    let asked = page.query.get("rate").unwrap_or(RATE);
+    let rate = asked.parse::<f64>().ok().filter(|rate| rate.is_finite() && *rate > 0.0);
+    let rate = rate.unwrap_or(50.0);
+    let planned = dead_orders::plan(page, kind, &cause, rate).await.map_err(refusing(page))?;
+    let count = planned.count;
+    let title = match kind {
+        "replay" => "Replay dead letters",
+        "discard" => "Discard dead letters",
+        _ => "Export dead letters",
+    };
+    let body = html! {
+        article.card.plan {
+            p.lead #count { b { (number(count)) @if planned.is_partial { " or more" } } " dead letters match. Nothing has been changed yet." }
+            dl.facts {
+                @for (name, value) in cause.fields() { @if !value.is_empty() { dt { (name) } dd { (value) } } }
+                @if kind == "replay" { dt { "Takes" } dd { (span(i64::try_from(planned.takes_s).unwrap_or(i64::MAX))) " at " (rate) " per second" } }
+            }
+            @if kind == "replay" {
+                form.row action="/dead" {
+                    @for (name, value) in page.query.with("rate", None).pairs() { input type="hidden" name=(name) value=(value); }
+                    label for="rate" { "Per second, at most" }
+                    input #rate name="rate" type="number" min="0.1" step="any" value=(rate);
+                    button { "Plan again" }
+                }
+            }
+            (confirm(page, kind, &cause, rate, count))
+        }
+        h2 { "For example" }
+        @if planned.sample.is_empty() { p.quiet { "None." } } @else { (delivery_rows(page, &planned.sample, "Examples")) }
+    };
+    let parts = PageParts { title, cli: Some(cli(kind, &cause, rate)), lasting_link: None };
+    Ok(layout::answer(page, &parts, &body).into_response())
+}
+
+fn confirm(page: &PageContext, kind: &str, cause: &DeadCause, rate: f64, count: u64) -> Markup {
+    let needs = if kind == "export" { KeyScope::Read } else { KeyScope::Replay };
+    let may = page.may(needs) && count > 0;
+    let (label, class) = match kind {
+        "replay" => (format!("Replay {}", number(count)), "main"),
+        "discard" => (format!("Discard {} for good", number(count)), "bad"),
+        _ => (format!("Export {}", number(count)), "main"),
+    };
+    html! {
+        form.stack method="post" action=(page.link(&format!("/dead/{kind}"))) {
+            (hidden(page, &page.link("/dead")))
+            @for (name, value) in cause.fields() { input type="hidden" name=(name) value=(value); }
+            input type="hidden" name="rate" value=(rate);
+            @if kind == "discard" {
+                label for="why" { "Why they are discarded" }
+                input #why name="why" required maxlength="200";
+                p.quiet { "Bodies and addresses are erased for good. The history stays." }
+            }
+            div.actions { (submit(&label, class, may, needs)) a.button.link href=(page.link("/dead")) { "Back" } }
+        }
+    }
+}
+
+fn cli(kind: &str, cause: &DeadCause, rate: f64) -> String {
+    let mut text = format!("postrider dead {kind} --tenant {}", quoted(&cause.tenant));
+    for (name, value) in cause.fields().into_iter().skip(1).filter(|(_, value)| !value.is_empty()) {
+        text += &format!(" --{name} {}", quoted(value));
+    }
+    if kind == "replay" {
+        text += &format!(" --rate {rate}");
+    }
+    text
+}
+
+pub(super) async fn act(page: PageContext, Path(kind): Path<String>, form: ActionForm) -> Response {
+    match order(&page, &kind, &form).await {
+        Ok(job) => {
+            let text = format!("The {kind} has begun. It goes on when you leave this page.");
+            let notice = ActionNotice { text, is_bad: false, undo: None };
+            page.back(&page.link(&format!("/jobs/{job}")), Ok(notice))
+        }
+        Err(refused) => page.back(&page.link("/dead"), Err(refused)),
+    }
+}
+
+async fn order(page: &PageContext, kind: &str, form: &ActionForm) -> PageCallResult<String> {
+    if !KINDS.contains(&kind) {
+        return Err(RefusedCall::new(404, "Not found", "There is no such action."));
+    }
+    let cause = DeadCause::read(|name| form.get(name));
+    let rate = form.get("rate").and_then(|rate| rate.parse::<f64>().ok()).unwrap_or(50.0);
+    dead_orders::order(page, kind, &cause, rate, form.get("why")).await
+}

@@ -1,0 +1,201 @@
+//! What a person asked for on the page of deliveries: filters, a time, and one search box for any id.
+
+use postrider_core::Timestamp;
+use serde_json::Value;
+
+use super::api_calls::{PageCallResult, RefusedCall};
+use super::json_read::JsonRead as _;
+use super::page_context::PageContext;
+use super::query::PageQuery;
+
+/// Filters that the page passes on to the API, each with its name on the page.
+pub(super) const FILTERS: [(&str, &str); 11] = [
+    ("state", "state"),
+    ("channel", "channel"),
+    ("provider", "provider"),
+    ("class", "class"),
+    ("account", "account"),
+    ("error", "error"),
+    ("campaign", "campaign"),
+    ("tag", "tag"),
+    ("recipient", "recipient"),
+    ("message", "message"),
+    ("idempotency_key", "idempotency key"),
+];
+/// Times back from now: name, and seconds.
+pub(super) const RANGES: [(&str, i64); 5] =
+    [("1h", 3_600), ("6h", 21_600), ("24h", 86_400), ("7d", 604_800), ("30d", 2_592_000)];
+const LIMIT: &str = "50";
+
+/// What the address of the page asks for.
+#[derive(Debug, Clone)]
+pub(super) struct DeliverySearch {
+    pub(super) query: PageQuery,
+    pub(super) since: Option<String>,
+    pub(super) until: Option<String>,
+}
+
+/// A page of what was found.
+pub(super) struct FoundDeliveries {
+    pub(super) items: Vec<Value>,
+    pub(super) next: Option<String>,
+    /// How the text of the search box was understood.
+    pub(super) read_as: Option<&'static str>,
+}
+
+impl DeliverySearch {
+    pub(super) fn new(page: &PageContext) -> Self {
+        let query = page.query.clone();
+        let range = RANGES.iter().find(|(name, _)| query.get("range") == Some(name));
+        let since = match query.get("since") {
+            Some(since) => Some(since.to_owned()),
+            None => range.map(|(_, s)| Timestamp(page.now.0 - s * 1_000).to_string()),
+        };
+        Self { since, until: query.get("until").map(str::to_owned), query }
+    }
+
+    /// The filters in force: parameter, name and value.
+    pub(super) fn filters(&self) -> Vec<(&'static str, &'static str, &str)> {
+        let own = FILTERS.iter();
+        own.filter_map(|(name, label)| Some((*name, *label, self.query.get(name)?))).collect()
+    }
+
+    /// The page of one id; `None` if the text of the search box names none.
+    pub(super) fn direct(&self, page: &PageContext) -> Option<String> {
+        let text = self.query.get("q")?;
+        let folder = match text.split_once('_')?.0 {
+            "dlv" => "/deliveries",
+            "prb" => "/problems",
+            _ => return None,
+        };
+        Some(page.link(&format!("{folder}/{}", super::problem_pages::encoded(text))))
+    }
+
+    /// What the API finds. A text of the search box is a message, a recipient, an idempotency key or a tag: the first
+    /// of these that finds anything.
+    pub(super) async fn run(&self, page: &PageContext) -> PageCallResult<FoundDeliveries> {
+        let Some(text) = self.query.get("q") else { return self.find(page, None).await };
+        if text.starts_with("msg_") {
+            let mut found = self.find(page, Some(("message", text))).await?;
+            found.read_as = Some("the id of a message");
+            return Ok(found);
+        }
+        let mut tries = vec![("recipient", "a recipient")];
+        // A key is unique for one tenant only.
+        if page.one_tenant().is_some() {
+            tries.push(("idempotency_key", "an idempotency key"));
+        }
+        tries.push(("tag", "a tag"));
+        let mut refused = None;
+        for (field, read_as) in tries {
+            match self.find(page, Some((field, text))).await {
+                Ok(found) if !found.items.is_empty() => {
+                    return Ok(FoundDeliveries { read_as: Some(read_as), ..found });
+                }
+                Ok(_) => {}
+                // A text that can be no recipient may be a key.
+                Err(error) if error.status == 422 => refused = Some(error),
+                Err(error) => return Err(error),
+            }
+        }
+        match refused {
+            Some(error) if self.query.get("state").is_none() => Err(error),
+            _ => Ok(FoundDeliveries { items: Vec::new(), next: None, read_as: None }),
+        }
+    }
+
+    async fn find(
+        &self,
+        page: &PageContext,
+        more: Option<(&str, &str)>,
+    ) -> PageCallResult<FoundDeliveries> {
+        let mut query: Vec<(&str, Option<&str>)> =
+            self.filters().into_iter().map(|(name, _, value)| (name, Some(value))).collect();
+        if let Some((name, value)) = more {
+            query.retain(|(own, _)| *own != name);
+            query.push((name, Some(value)));
+        }
+        query.push(("since", self.since.as_deref()));
+        query.push(("until", self.until.as_deref()));
+        query.push(("cursor", self.query.get("cursor")));
+        query.push(("limit", Some(LIMIT)));
+        let found = page.calls.get_with("/v1/deliveries", &query).await?;
+        let next = Some(found.text("next").to_owned()).filter(|next| !next.is_empty());
+        Ok(FoundDeliveries { items: found.list("items").to_vec(), next, read_as: None })
+    }
+
+    /// The filters without any one of which something would be found.
+    pub(super) async fn excluding(&self, page: &PageContext) -> Vec<(&'static str, String)> {
+        let mut found = Vec::new();
+        let mut names: Vec<(&'static str, &'static str)> =
+            self.filters().into_iter().map(|(name, label, _)| (name, label)).collect();
+        if self.query.get("q").is_some() {
+            names.push(("q", "search"));
+        }
+        if self.since.is_some() || self.until.is_some() {
+            names.push(("time", "time"));
+        }
+        for (name, label) in names {
+            let mut other = self.clone();
+            match name {
+                "time" => {
+                    other.query =
+                        other.query.with("range", None).with("since", None).with("until", None);
+                    (other.since, other.until) = (None, None);
+                }
+                name => other.query = other.query.with(name, None),
+            }
+            if other.run(page).await.is_ok_and(|found| !found.items.is_empty()) {
+                found.push((label, other.query.to(&page.path)));
+            }
+        }
+        found
+    }
+
+    /// The same on the command line.
+    pub(super) fn cli(&self) -> String {
+        let mut text = "postrider deliveries list".to_owned();
+        for (name, _, value) in self.filters() {
+            text += &format!(" --{} {}", name.replace('_', "-"), quoted(value));
+        }
+        for (name, value) in [("since", &self.since), ("until", &self.until)] {
+            if let Some(value) = value {
+                text += &format!(" --{name} {value}");
+            }
+        }
+        text
+    }
+
+    /// The address with absolute times; `None` if it has no relative one.
+    pub(super) fn lasting_link(&self, path: &str) -> Option<String> {
+        self.query.get("range")?;
+        let query = self.query.with("range", None).with("since", self.since.as_deref());
+        Some(query.to(path))
+    }
+}
+
+/// A value for a shell.
+pub(super) fn quoted(value: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.:/@+".contains(c);
+    match !value.is_empty() && value.chars().all(is_plain) {
+        true => value.to_owned(),
+        false => format!("'{}'", value.replace('\'', r"'\''")),
+    }
+}
+
+/// A text that names a time for which nothing can be found.
+pub(super) fn unreadable(refused: &RefusedCall) -> bool {
+    refused.status == 422 || refused.status == 400
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_is_quoted_for_the_shell() {
+        assert_eq!(quoted("https://a.example"), "https://a.example");
+        assert_eq!(quoted("it's $HOME"), r"'it'\''s $HOME'");
+        assert_eq!(quoted(""), "''");
+    }
+}

@@ -1,0 +1,217 @@
+//! The first page: what is wrong, for whom, since when; four numbers; what happened in the last hours.
+
+use axum::response::IntoResponse as _;
+use maud::{Markup, html};
+use serde_json::Value;
+
+use super::chart::ChartSpan;
+use super::json_read::JsonRead as _;
+use super::layout::{self, PageParts, region};
+use super::page_context::PageContext;
+use super::problem_pages;
+use super::refusal_page::{PageResult, refusing};
+use super::words::{ago, moment, number, provider, rate, short_id, span, state};
+
+const STEP_MS: i64 = 300_000;
+const STEPS: usize = 72;
+/// Minutes over which the numbers of a tenant are averaged.
+const RECENT: usize = 10;
+
+/// What the page is made of.
+struct NowFigures {
+    stats: Value,
+    problems: Value,
+    resolved: Value,
+    dead: Value,
+    attempts: Value,
+    ended: Value,
+}
+
+pub(super) async fn show(page: PageContext) -> PageResult {
+    let calls = &page.calls;
+    let from = ChartSpan::last(page.now, STEP_MS, STEPS).from.to_string();
+    let history = |kind: &'static str, by: &'static str| {
+        let (calls, from) = (calls.clone(), from.clone());
+        async move {
+            let query = [
+                ("resolution", Some("minute")),
+                ("from", Some(from.as_str())),
+                ("kind", Some(kind)),
+                ("by", Some(by)),
+            ];
+            calls.get_with("/v1/stats/history", &query).await
+        }
+    };
+    let (stats, problems, resolved, dead, attempts, ended) = tokio::join!(
+        calls.get("/v1/stats"),
+        calls.get("/v1/problems"),
+        calls.get_with("/v1/problems", &[("state", Some("resolved")), ("limit", Some("1"))]),
+        calls.get_with("/v1/dead-letters", &[("limit", Some("6"))]),
+        history("attempts", "outcome"),
+        history("deliveries", "outcome"),
+    );
+    let refusing = refusing(&page);
+    let figures = NowFigures {
+        stats: stats.map_err(&refusing)?,
+        problems: problems.map_err(&refusing)?,
+        resolved: resolved.map_err(&refusing)?,
+        dead: dead.map_err(&refusing)?,
+        attempts: attempts.map_err(&refusing)?,
+        ended: ended.map_err(&refusing)?,
+    };
+    let body = html! {
+        (region(&page, "problems", &problems_part(&page, &figures)))
+        (region(&page, "numbers", &numbers(&page, &figures)))
+        (region(&page, "attempts", &attempts_chart(&page, &figures.attempts)))
+        (region(&page, "dead", &last_failures(&page, &figures)))
+    };
+    let parts = PageParts {
+        title: "Now",
+        cli: Some("postrider problems list; postrider status".to_owned()),
+        lasting_link: None,
+    };
+    Ok(layout::answer(&page, &parts, &body).into_response())
+}
+
+fn problems_part(page: &PageContext, figures: &NowFigures) -> Markup {
+    let open = figures.problems.list("problems");
+    if !open.is_empty() {
+        return html! {
+            h2 { "What is wrong" span.count { (open.len()) } }
+            ul.problems { @for problem in open { li { (problem_pages::card(page, problem)) } } }
+        };
+    }
+    let last = figures.resolved.list("problems").first();
+    html! {
+        div.card.fine {
+            h2 { span.state.good { span.shape aria-hidden="true" { "●" } } "Nothing is wrong" }
+            @match last {
+                Some(last) => p.quiet {
+                    "since " (moment(last.text("resolved_at"), page.now)) ", when "
+                    a href=(page.link(&format!("/problems/{}", last.text("id")))) { (last.text("title")) }
+                    " ended."
+                }
+                None => p.quiet { "since the server started " (span(figures.stats.at("uptime_s").as_i64().unwrap_or_default())) " ago." }
+            }
+        }
+    }
+}
+
+fn numbers(page: &PageContext, figures: &NowFigures) -> Markup {
+    let stats = &figures.stats;
+    let server = page.sees_server();
+    let recent = |history: &Value, counts: fn(&str) -> bool| {
+        let points = history.list("points");
+        let last = points.iter().skip(points.len().saturating_sub(RECENT));
+        let rows = last.flat_map(|point| point.list("rows"));
+        let sum: u64 =
+            rows.filter(|row| counts(row.text("outcome"))).map(|r| r.number("count")).sum();
+        sum as f64 / RECENT as f64
+    };
+    let sent = match server {
+        true => stats.at("rates.sent_per_s").as_f64().unwrap_or_default(),
+        false => recent(&figures.attempts, |outcome| outcome == "accepted") / 60.0,
+    };
+    let dead = match server {
+        true => stats.at("rates.dead_lettered_per_s").as_f64().unwrap_or_default() * 60.0,
+        false => recent(&figures.ended, is_dead_reason),
+    };
+    let capacity = if server { "server_capacity" } else { "capacity" };
+    let fill = stats.at(capacity).at("fill").as_f64().unwrap_or_default();
+    let most = stats.at(capacity).number("deliveries_max");
+    let all_dead: u64 = stats.at("states").number("failed");
+    html! {
+        div.numbers aria-label="Now" role="group" {
+            div.number { b { (rate(sent)) } span { "sent / s" } }
+            @if server {
+                @let oldest = stats.at("oldest_pending_s").as_f64();
+                div.number { b { (oldest.map_or_else(|| "–".to_owned(), |s| span(s as i64))) } span { "oldest pending" } }
+            }
+            a.number href=(page.link("/lanes")) {
+                b { (number(stats.number("depth"))) }
+                span { "pending" @if most > 0 { " of " (number(most)) } }
+                meter min="0" max="1" high="0.8" value=(fill) aria-label="Capacity used" { (format!("{:.0} %", fill * 100.0)) }
+            }
+            a.number.alarm[dead >= 1.0] href=(page.link("/dead")) {
+                b { (rate(dead)) } span { "dead letters / min, " (number(all_dead)) " in all" }
+            }
+        }
+        @if stats.has("problems") {
+            ul.store-problems { @for found in stats.list("problems") { li { (found.text("what")) } } }
+        }
+    }
+}
+
+/// Whether the name of an end is that of a dead letter.
+pub(super) fn is_dead_reason(outcome: &str) -> bool {
+    postrider_core::DeadReason::parse(outcome).is_some()
+}
+
+pub(super) fn attempts_chart(page: &PageContext, history: &Value) -> Markup {
+    let span = ChartSpan::last(page.now, STEP_MS, STEPS);
+    let mut series = [
+        span.series("accepted", "good"),
+        span.series("to be repeated", "warns"),
+        span.series("refused", "bad"),
+        span.line("retries made", "accent"),
+    ];
+    span.fill(history, &mut series, |row, add| {
+        let nth = match row.text("outcome") {
+            "accepted" => 0,
+            "gone" | "drop_message" | "config" | "expired" => 2,
+            _ => 1,
+        };
+        add(nth, row.number("count"));
+        add(3, row.number("repeats"));
+    });
+    let select = page.link("/deliveries");
+    span.chart("attempts", "Attempts in the last 6 hours, by 5 minutes", &series, Some(&select))
+}
+
+fn last_failures(page: &PageContext, figures: &NowFigures) -> Markup {
+    let items = figures.dead.list("items");
+    html! {
+        h2 { "Latest dead letters" a.more href=(page.link("/dead")) { "All, by cause" } }
+        @if items.is_empty() { p.quiet { "There are none." } }
+        @else { (delivery_rows(page, items, "Latest dead letters")) }
+    }
+}
+
+/// A short table of deliveries.
+pub(super) fn delivery_rows(page: &PageContext, items: &[Value], label: &str) -> Markup {
+    html! {
+        div.scroll tabindex="0" role="region" aria-label=(label) {
+            table.cards {
+                thead { tr {
+                    th scope="col" { "Delivery" } th scope="col" { "State" } th scope="col" { "Provider" }
+                    th scope="col" { "Last answer" } th scope="col" { "Tenant" } th scope="col" { "Changed" }
+                } }
+                tbody { @for item in items { (delivery_row(page, item)) } }
+            }
+        }
+    }
+}
+
+fn delivery_row(page: &PageContext, item: &Value) -> Markup {
+    let id = item.text("id");
+    let last = item.list("log").last();
+    html! {
+        tr data-row="1" id=(format!("row-{id}")) {
+            td { a href=(page.link(&format!("/deliveries/{id}"))) { (short_id(id)) } }
+            td data-label="State" { (state(item.text("state"))) @if item.has("reason") { span.quiet { " " (item.text("reason").replace('_', " ")) } } }
+            td data-label="Provider" { span.channel { (item.text("channel")) } " " (provider(item.text("provider"))) }
+            td.answer data-label="Last answer" { @if let Some(last) = last { (answer_text(last)) } @else { span.quiet { "no attempt" } } }
+            td data-label="Tenant" { (item.text("tenant")) }
+            td data-label="Changed" { (ago(item.text("changed_at"), page.now)) }
+        }
+    }
+}
+
+/// What a provider answered, in one line.
+pub(super) fn answer_text(attempt: &Value) -> String {
+    let status = attempt.at("status").as_u64().map(|status| status.to_string());
+    let code = Some(attempt.text("code")).filter(|code| !code.is_empty());
+    let detail = Some(attempt.text("detail")).filter(|detail| !detail.is_empty());
+    let parts: Vec<&str> = [status.as_deref(), code, detail].into_iter().flatten().collect();
+    if parts.is_empty() { attempt.text("outcome").replace('_', " ") } else { parts.join(" · ") }
+}
