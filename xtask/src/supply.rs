@@ -1,6 +1,5 @@
 //! `cargo xtask supply`: checks licences, bans and sources of all dependencies by the rules of `deny.toml`, from what
-//! cargo itself knows, without network and without another tool, for the platform that it runs on. `cargo xtask sbom`:
-//! lists them.
+//! cargo itself knows, without another tool, for the platform that it runs on. `cargo xtask sbom`: lists them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -86,9 +85,9 @@ fn metadata(root: &Path) -> Result<CargoMetadata> {
     let compiler = shell::output(root, &["rustc", "-vV"])?;
     let host = compiler.lines().find_map(|line| line.strip_prefix("host: "));
     let host = host.context("rustc names no host")?;
-    // What other platforms need is not fetched, so it is not looked at.
+    // Fetches what a fresh machine does not have yet; what other platforms need is neither fetched nor looked at.
     let mut command = shell::command(&["cargo", "metadata", "--format-version=1", "--locked"])?;
-    command.args(["--offline", "--all-features", "--filter-platform", host]);
+    command.args(["--all-features", "--filter-platform", host]);
     let output = command.current_dir(root).output().context("cargo metadata")?;
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "cargo metadata failed: {said}");

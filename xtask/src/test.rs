@@ -9,7 +9,7 @@ use crate::{channels, sdk, shell, supply, tools};
 const STEPS: [&[&str]; 4] = [
     &["cargo", "fmt", "--all", "--check"],
     &["cargo", "clippy", "--workspace", "--all-targets", "--", "-D", "warnings"],
-    &["cargo", "test", "--workspace"],
+    &["cargo", "test", "--workspace", "--no-fail-fast"],
     &["cargo", "test", "-p", "postrider-channels", "--features", "smpp", "smpp"],
 ];
 
