@@ -14,8 +14,9 @@ use serde_json::{Value, json};
 
 /// How long a page may take until it shows what is expected.
 const PATIENCE: Duration = Duration::from_secs(60);
+const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 const NAMES: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
-const ARGUMENTS: [&str; 13] = [
+const ARGUMENTS: [&str; 14] = [
     "--headless=new",
     "--remote-debugging-pipe",
     "--no-sandbox",
@@ -27,6 +28,8 @@ const ARGUMENTS: [&str; 13] = [
     "--no-first-run",
     "--no-default-browser-check",
     "--hide-scrollbars",
+    // A page that was left is gone.
+    "--disable-features=BackForwardCache",
     // No other name is found, so nothing can leave this machine.
     "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",
     "--window-size=1280,900",
@@ -122,27 +125,23 @@ impl Browser {
         Ok(answer["result"]["value"].clone())
     }
 
-    /// Waits in the page until an expression is true, and returns its value.
+    /// Asks the page again and again until an expression is true, and returns its value. A promise in the page would
+    /// be of no use: if the page is left, the browser may keep it and its promises, and never answers.
     pub fn wait_for(&mut self, expression: &str) -> Result<Value> {
-        let limit = PATIENCE.as_millis();
-        let wait = format!(
-            "new Promise((resolve) => {{ const end = Date.now() + {limit}; const look = () => {{ \
-             let found = null; try {{ found = {expression}; }} catch {{}} \
-             if (found || Date.now() > end) resolve(found); else setTimeout(look, 20); }}; look(); }})"
-        );
+        let look =
+            format!("(() => {{ try {{ return {expression}; }} catch {{ return null; }} }})()");
         let deadline = Instant::now() + PATIENCE;
         loop {
-            // A new document ends what waits in the old one.
-            match self.evaluate(&wait) {
-                Ok(found) if found != Value::Null && found != Value::Bool(false) => {
-                    return Ok(found);
-                }
-                Err(_) if Instant::now() < deadline => {}
-                Ok(_) | Err(_) => {
-                    let text = self.evaluate("document.body.innerText")?;
-                    bail!("not within a minute: {expression}\nthe page shows: {text}");
-                }
+            // Between two documents there is nothing to ask.
+            let found = self.evaluate(&look).unwrap_or_default();
+            if found != Value::Null && found != Value::Bool(false) {
+                return Ok(found);
             }
+            if Instant::now() >= deadline {
+                let text = self.evaluate("document.body.innerText")?;
+                bail!("not within a minute: {expression}\nthe page shows: {text}");
+            }
+            std::thread::sleep(BETWEEN_LOOKS);
         }
     }
 
