@@ -1,12 +1,14 @@
 //! Checkpoints: moves the journal into the database, on a thread of its own. Never waits for a reader and
 //! never holds the write lock for long: a journal that a foreign reader needs grows, and is reported.
 //!
-//! The thread moves a part of the journal at a time: each part ends with a sync of the database, and a commit that
-//! comes meanwhile waits for the disk as long as the part is large. A passive checkpoint never blocks a commit, but
-//! never quite catches up with the commits either. So, once the journal is long, the writer moves the last few pages
-//! itself, and the journal starts over and stays bounded.
+//! The thread moves a part of the journal at a time, and syncs the database after each: a commit that comes meanwhile
+//! waits for the disk as long as the part is large. SQLite itself leaves out that sync if there was a commit during the
+//! part; the pages of many parts would then wait for one sync, which is the writer's. A passive checkpoint never blocks
+//! a commit, but never quite catches up with the commits either. So, once the journal is long, the writer moves the
+//! last few pages itself, and the journal starts over and stays bounded.
 
 use std::ffi::c_int;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -29,8 +31,8 @@ use super::sql::statement::sql;
 const PAGES_BETWEEN: i64 = 250;
 /// A journal of so many pages starts over.
 const FRAMES_MAX: i64 = 4_000;
-/// After so long without writes, the journal is cut to nothing.
-const IDLE: Duration = Duration::from_secs(5);
+/// After this time without writes, or twice as long, the journal is cut to nothing.
+const IDLE: Duration = Duration::from_secs(3);
 /// The pause between two tries while a reader needs the journal: short at first, because most readers end at once and
 /// the journal grows meanwhile, then twice as long each time.
 const BLOCKED_PAUSE: Duration = Duration::from_millis(10);
@@ -64,8 +66,8 @@ pub(crate) struct Checkpointer {
 struct CheckpointFlags {
     /// The length of the journal after the writer's last commit, in pages.
     pages: AtomicI64,
-    /// Something was written since the journal was last cut.
-    dirty: AtomicBool,
+    /// Something was written since the thread last looked for a quiet time.
+    written: AtomicBool,
     /// Most of the journal is moved; the writer moves the rest.
     nearly_done: AtomicBool,
     /// A reader needs the journal, so it cannot be moved as a whole.
@@ -87,7 +89,7 @@ impl CheckpointProgress {
 
 impl Checkpointer {
     pub(crate) fn start(
-        database: &Path,
+        (database, file): (&Path, Arc<File>),
         writer: &mut Connection,
         journal_max: Option<u64>,
         blocked_max: u64,
@@ -105,6 +107,8 @@ impl Checkpointer {
             shared_memory: shared_memory_of(database),
             long_journal: journal_max.map_or(LONG_JOURNAL, |max| max / 2 * 3),
             frames: 0,
+            is_uncut: false,
+            file,
         };
         let thread = thread::Builder::new()
             .name("store-checkpoint".into())
@@ -194,7 +198,7 @@ impl CheckpointFlags {
         let flags = self.clone();
         let committed = move |_: &mut Wal, pages: c_int| {
             flags.pages.store(pages.into(), Ordering::Relaxed);
-            flags.dirty.store(true, Ordering::Relaxed);
+            flags.written.store(true, Ordering::Relaxed);
             Ok(())
         };
         writer.wal_hook(Some(committed)).map_err(sql)
@@ -211,6 +215,10 @@ struct CheckpointThread {
     long_journal: u64,
     /// The length of the journal at the last pass.
     frames: i64,
+    /// Something was written since the journal was last cut.
+    is_uncut: bool,
+    /// The database, for its sync. Dropped after the connection, as `DataFolder` says.
+    file: Arc<File>,
 }
 
 impl CheckpointThread {
@@ -225,10 +233,12 @@ impl CheckpointThread {
                     self.flags.nearly_done.store(nearly_done, Ordering::Relaxed);
                 }
                 Err(RecvTimeoutError::Timeout) => {
-                    let dirty = self.flags.dirty.swap(false, Ordering::Relaxed);
-                    if dirty && !(self.move_some() && self.cut()) {
-                        self.flags.dirty.store(true, Ordering::Relaxed);
+                    // On a slow disk, a part can take long although somebody writes all the time.
+                    let is_idle = !self.flags.written.swap(false, Ordering::Relaxed);
+                    if is_idle && self.is_uncut {
+                        self.is_uncut = !(self.move_some() && self.cut());
                     }
+                    self.is_uncut |= !is_idle;
                 }
                 Err(RecvTimeoutError::Disconnected) => return,
             }
@@ -242,7 +252,20 @@ impl CheckpointThread {
         let complete = progress.is_some_and(CheckpointProgress::is_complete);
         self.frames = progress.map_or(self.frames, |progress| progress.frames);
         self.flags.blocked.store(!complete, Ordering::Relaxed);
+        if progress.is_some() {
+            self.sync();
+        }
         complete
+    }
+
+    /// Brings to the disk what was moved, unless SQLite did: it does after a pass without a commit meanwhile.
+    fn sync(&self) {
+        if self.flags.pages.load(Ordering::Relaxed) == self.frames {
+            return;
+        }
+        if let Err(error) = self.file.sync_data() {
+            self.shared.failure.fail_sync(&error);
+        }
     }
 
     /// Moves what is written meanwhile, too, until only a little is left.

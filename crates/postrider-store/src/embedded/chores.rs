@@ -18,9 +18,15 @@ struct Chore {
     report: fn(&Writer, StoreError, Timestamp),
 }
 
-const CHORES: [Chore; 8] = [
+const CHORES: [Chore; 9] = [
     // Who asked for it is told of a failure.
     Chore { step: |writer| Ok(writer.prune_some()), report: |_, _, _| {} },
+    Chore {
+        step: Writer::give_back_pages,
+        report: |_, error, _| {
+            tracing::debug!(%error, "free pages cannot be given back; will try again");
+        },
+    },
     Chore {
         step: Writer::move_some_keys,
         report: |_, error, _| {
@@ -91,7 +97,6 @@ impl Writer {
         if self.check_owner().is_err() {
             return false;
         }
-        let shrinks = self.give_back_pages();
         self.reserve.check_free(|| FreePages::bytes(&self.conn));
         if self.reserve.is_due() {
             self.checkpoint();
@@ -99,9 +104,13 @@ impl Writer {
         }
         if !self.reserve.is_whole() {
             // Deleting makes room.
+            let shrinks = self.give_back_pages().unwrap_or_else(|error| {
+                tracing::debug!(%error, "free pages cannot be given back on a full disk");
+                false
+            });
             return self.prune_some() || shrinks;
         }
-        self.do_chores(begin) || shrinks
+        self.do_chores(begin)
     }
 
     /// One step of each in turn, as far as there is time. One that fails pauses alone.

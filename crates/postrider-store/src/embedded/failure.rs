@@ -28,6 +28,11 @@ impl StoreFailure {
         }
     }
 
+    /// What the disk has now is not known, and a second try would not tell: the pages may be gone.
+    pub(crate) fn fail_sync(&self, error: &dyn std::fmt::Display) {
+        self.fail(format!("the disk did not confirm a write: {error}"));
+    }
+
     pub(crate) fn is_failed(&self) -> bool {
         self.0.borrow().is_some()
     }

@@ -4,6 +4,7 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use postrider_core::ports::store::{StoreError, StoreResult};
 
@@ -20,7 +21,7 @@ pub(crate) const BACKUP_TIME: &str = "postrider.backup";
 pub(crate) struct DataFolder {
     path: PathBuf,
     _lock: File,
-    _database: File,
+    database: Arc<File>,
 }
 
 impl DataFolder {
@@ -36,7 +37,7 @@ impl DataFolder {
             private_file(&database_path).map_err(|e| io_error("open", &database_path, e))?;
         try_lock(&database, &database_path, path)?;
         sync_folder(path).map_err(|e| io_error("sync", path, e))?;
-        Ok(Self { path: path.to_owned(), _lock: lock, _database: database })
+        Ok(Self { path: path.to_owned(), _lock: lock, database: Arc::new(database) })
     }
 
     /// As [`DataFolder::lock`], for a folder that has a store.
@@ -53,6 +54,11 @@ impl DataFolder {
 
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.path.join(name)
+    }
+
+    /// The database, for a sync. Whoever keeps it drops it after SQLite's connections.
+    pub(crate) fn database(&self) -> Arc<File> {
+        self.database.clone()
     }
 }
 

@@ -74,15 +74,6 @@ impl Writer {
         }
     }
 
-    /// True if there are more free pages to give back to the disk.
-    pub(crate) fn give_back_pages(&mut self) -> bool {
-        let disk_is_full = self.reserve.is_disk_full();
-        self.free_pages.give_back(&self.conn, disk_is_full).unwrap_or_else(|error| {
-            tracing::debug!(%error, "free pages cannot be given back; will try again");
-            false
-        })
-    }
-
     /// The delivery was sent, and that cannot be written as usual. Writes as much as it can; if that is
     /// nothing, the delivery must at least not be sent again.
     pub(crate) fn settle_damaged(&mut self, row: &SettleRow, error: &StoreError) -> SettleResult {

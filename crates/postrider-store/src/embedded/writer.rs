@@ -307,8 +307,7 @@ impl Writer {
         }
         run(&self.conn, "COMMIT", []).inspect_err(|error| {
             if is_sync_failure(error) {
-                // What the disk has now is not known, and a second try would not tell.
-                self.shared.failure.fail(format!("the disk did not confirm a write: {error}"));
+                self.shared.failure.fail_sync(error);
             }
         })?;
         Ok((value, totals))

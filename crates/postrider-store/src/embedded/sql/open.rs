@@ -75,7 +75,7 @@ pub(crate) fn open(
     let shared = Arc::new(StoreShared::new(clock, index, ids, in_flight, problems, documents));
     *shared.order_tail() = order_tail;
     let (checkpointer, checkpoints) = Checkpointer::start(
-        &database,
+        (&database, folder.database()),
         &mut conn,
         reserve.journal_max(),
         options.journal_bytes_max,
