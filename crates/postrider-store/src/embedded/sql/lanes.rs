@@ -1,7 +1,7 @@
-//! The numbers of lanes. Rows name their lane by its number, so a lane is deleted only when no delivery is as old
-//! as its last one. Then its number is free for another lane.
+//! The numbers of lanes. Rows name their lane by its number, so a lane is deleted only when no row names it. Then its
+//! number is free for another lane.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,8 +13,10 @@ use crate::embedded::index::MemoryIndex;
 
 /// The stored bound of a lane's deliveries is so far ahead, so that it is written once in that time.
 const USED_AHEAD: Duration = Duration::from_secs(86_400);
-/// Lanes that one transaction deletes.
+/// Lanes that one transaction deletes, and deliveries that are looked at before it.
 const COLLECTED_AT_ONCE: usize = 1_000;
+/// Steps of one round. What is behind them waits until the deliveries before are deleted.
+const STEPS_MAX: usize = 100;
 
 #[derive(Debug, Default)]
 pub(crate) struct LaneNumbers {
@@ -22,6 +24,18 @@ pub(crate) struct LaneNumbers {
     /// By number: no delivery of the lane has a later sequence.
     used: Vec<u64>,
     free: Vec<u32>,
+    round: CollectionRound,
+}
+
+/// How far the oldest deliveries were looked at. Few are kept much longer than the others: dead letters, what is to be
+/// sent in a year, what belongs to a tenant with a long retention. Their lanes stay, and later ones can go.
+#[derive(Debug, Default)]
+struct CollectionRound {
+    /// All deliveries before this one were looked at.
+    before: u64,
+    /// The lanes of those.
+    needed: HashSet<u32>,
+    steps: usize,
 }
 
 impl LaneNumbers {
@@ -112,17 +126,65 @@ impl Writer {
         Ok(lane)
     }
 
-    /// Deletes lanes that no delivery needs. True if there are more.
+    /// Deletes lanes that no delivery needs. True if there may be more.
     pub(crate) fn collect_lanes(&mut self) -> StoreResult<bool> {
-        let oldest: Option<i64> = value(&self.conn, "SELECT min(seq) FROM delivery", [])?.flatten();
-        let oldest = oldest.map_or_else(|| self.shared.ids().last(), |seq| seq as u64);
-        let idle = self.lanes.numbers.iter().filter(|(_, lane)| {
-            self.lanes.used.get(**lane as usize).is_some_and(|used| *used < oldest)
-        });
+        let done = self.look_at_oldest().and_then(|more| Ok((self.delete_idle_lanes()?, more)));
+        let (deleted, more) = match done {
+            Ok(done) => done,
+            Err(error) => {
+                self.lanes.round = CollectionRound::default();
+                return Err(error);
+            }
+        };
+        if deleted == COLLECTED_AT_ONCE || (more && self.may_collect_more()) {
+            return Ok(true);
+        }
+        self.lanes.round = CollectionRound::default();
+        Ok(false)
+    }
+
+    /// True if there are more.
+    fn look_at_oldest(&mut self) -> StoreResult<bool> {
+        let select = "SELECT seq, lane FROM delivery WHERE seq >= ?1 ORDER BY seq LIMIT ?2";
+        let range = params![self.lanes.round.before as i64, COLLECTED_AT_ONCE as i64];
+        let rows: Vec<(u64, u32)> =
+            all_rows(&self.conn, select, range, |row| Ok((unsigned(row, 0)?, get(row, 1)?)))?;
+        let round = &mut self.lanes.round;
+        round.steps += 1;
+        round.needed.extend(rows.iter().map(|(_, lane)| lane));
+        let more = rows.len() == COLLECTED_AT_ONCE;
+        round.before = match rows.last() {
+            Some((last, _)) if more => last + 1,
+            _ => order_key_at(self.shared.now()),
+        };
+        Ok(more)
+    }
+
+    fn may_collect_more(&self) -> bool {
+        let (lanes, now) = (&self.lanes, order_key_at(self.shared.now()));
+        let is_idle = |(number, used): (usize, &u64)| {
+            let number = u32::try_from(number).unwrap_or(u32::MAX);
+            (lanes.round.before..now).contains(used) && !lanes.round.needed.contains(&number)
+        };
+        lanes.round.steps < STEPS_MAX && lanes.used.iter().enumerate().any(is_idle)
+    }
+
+    /// How many it deleted.
+    fn delete_idle_lanes(&mut self) -> StoreResult<usize> {
+        // The order of the ledger has the earlier lane of a delivery that changed it.
+        let changed: Option<i64> =
+            value(&self.conn, "SELECT min(seq) FROM lane_change", [])?.flatten();
+        let round = &self.lanes.round;
+        let before = round.before.min(changed.map_or(u64::MAX, |seq| seq as u64));
+        let is_idle = |lane: u32| {
+            self.lanes.used.get(lane as usize).is_some_and(|used| *used < before)
+                && !round.needed.contains(&lane)
+        };
+        let idle = self.lanes.numbers.iter().filter(|(_, lane)| is_idle(**lane));
         let idle: Vec<(Arc<LaneKey>, u32)> =
             idle.take(COLLECTED_AT_ONCE).map(|(key, lane)| (key.clone(), *lane)).collect();
         if idle.is_empty() {
-            return Ok(false);
+            return Ok(0);
         }
         self.transact_surely(|writer| {
             for (_, lane) in &idle {
@@ -136,17 +198,17 @@ impl Writer {
             index.name_lane(*lane, None);
             index.lanes.resume(*lane, i64::MIN);
         }
-        Ok(idle.len() == COLLECTED_AT_ONCE)
+        Ok(idle.len())
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use postrider_core::Clock;
     use postrider_core::model::decision::Decision;
     use postrider_core::ports::store::{
-        AddressLearning, Ledger, NewMessage, Retention, Settlement,
+        AddressLearning, DeliveryFilter, Ledger, NewMessage, Retention, Settlement,
     };
+    use postrider_core::{Clock, DeadReason};
 
     use super::*;
     use crate::ManualClock;
@@ -185,6 +247,40 @@ mod tests {
         done
     }
 
+    /// One dead letter that is kept for ever, and one delivery for next year.
+    #[tokio::test]
+    async fn what_is_kept_for_long_keeps_no_other_lane() {
+        let dir = tempfile::tempdir().unwrap();
+        let clock = Arc::new(ManualClock::at(Timestamp(1_790_000_000_000)));
+        let store = WorkingStore::open(dir.path(), clock.clone(), StoreOptions::default()).unwrap();
+        let mut later = to_host(2);
+        later.send_at = Some(clock.now() + 300 * DAY);
+        store.accept(vec![to_host(1), later]).await.unwrap();
+        let lane = store.ready_lanes(1).await.unwrap().remove(0).id;
+        let leased = store.lease(lane, 1, DAY).await.unwrap().remove(0);
+        let buried = Settlement {
+            delivery: leased.delivery,
+            token: leased.token,
+            attempts: Vec::new(),
+            decision: Decision::DeadLetter(DeadReason::Permanent),
+            learned: AddressLearning::default(),
+        };
+        store.settle(vec![buried]).await.unwrap();
+        for week in 1..5 {
+            // More than one look at the oldest deliveries.
+            let new = (0..1_500).map(|n| to_host(10_000 * week + n % 300)).collect();
+            store.accept(new).await.unwrap();
+            assert_eq!(deliver_all(&store, &clock).await, 1_500);
+            clock.advance(7 * DAY);
+            store.prune(&Retention::of(3 * DAY)).await.unwrap();
+            assert_eq!(numbers(&store).await.0, 2, "week {week}");
+        }
+        let kept = store.deliveries(DeliveryFilter { limit: 9, ..Default::default() }).await;
+        let hosts: Vec<_> =
+            kept.unwrap().items.iter().map(|kept| kept.provider.to_string()).collect();
+        assert_eq!(hosts, ["https://host-2.example", "https://host-1.example"]);
+    }
+
     async fn numbers(store: &WorkingStore) -> (usize, usize) {
         let count = |writer: &mut Writer| Ok((writer.lanes.numbers.len(), writer.lanes.used.len()));
         store.run_task(count).await.unwrap()
@@ -201,8 +297,7 @@ mod tests {
             new.push(to_host(999_999));
             store.accept(new).await.unwrap();
             assert_eq!(deliver_all(&store, &clock).await, 101);
-            let filter =
-                postrider_core::ports::store::DeliveryFilter { limit: 200, ..Default::default() };
+            let filter = DeliveryFilter { limit: 200, ..Default::default() };
             let shown = store.deliveries(filter).await.unwrap().items;
             let host = format!("https://host-{}.example", 1_000 * week + 7);
             assert!(shown.iter().any(|delivery| *delivery.provider == *host));
