@@ -33,25 +33,32 @@ async fn nothing_is_sent_twice_because_decisions_cannot_be_written() {
     assert_eq!(fixture.finished().await, (State::Sent, None), "work goes on");
 }
 
+/// The process ends then, and its supervisor starts it again.
 #[tokio::test]
 async fn a_task_that_panics_is_reported_and_nothing_more_is_leased() {
-    let mut fixture = DispatchFixture::new(vec![]);
-    let store = Arc::new(FlakyConsumer::of(&fixture.store).await);
-    store.panics.store(true, Ordering::SeqCst);
-    fixture.start_over(store, DispatchLimits::default());
-    let status = fixture.dispatcher().status();
-    assert!(status.is_running());
-    fixture.webhook("").await;
-    let cause = fixture.dispatcher().failed().await;
-    assert!(cause.starts_with("the task that writes results is gone"), "{cause}");
-    assert!(cause.contains("panicked"), "{cause}");
-    assert!(!status.is_running());
-    let calls = fixture.calls();
-    for _ in 0..10 {
+    for (call, task) in [
+        ("settle", "the task that writes results is gone"),
+        ("lease", "the task that leases is gone"),
+        ("ready_lanes", "the task that leases is gone"),
+    ] {
+        let mut fixture = DispatchFixture::new(vec![]);
+        let store = Arc::new(FlakyConsumer::of(&fixture.store).await);
+        fixture.start_over(store.clone(), DispatchLimits::default());
+        let status = fixture.dispatcher().status();
+        assert!(status.is_running());
+        *store.panics_in.lock().unwrap() = Some(call);
         fixture.webhook("").await;
-        tokio::task::yield_now().await;
+        let cause = fixture.dispatcher().failed().await;
+        assert!(cause.starts_with(task), "{call}: {cause}");
+        assert!(cause.contains("panicked"), "{call}: {cause}");
+        assert!(!status.is_running());
+        let calls = fixture.calls();
+        for _ in 0..10 {
+            fixture.webhook("").await;
+            tokio::task::yield_now().await;
+        }
+        assert!(fixture.calls() <= calls + 1, "{call}: it goes on sending without recording");
     }
-    assert!(fixture.calls() <= calls + 1, "it goes on sending without recording");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,7 +1,7 @@
 //! A consumer of the reference store with a disk that can fail, and with an eye on who asks it.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -16,8 +16,8 @@ pub(crate) struct FlakyConsumer {
     pub(crate) inner: Arc<dyn Consumer>,
     /// Settlements and starts fail as on a full disk.
     pub(crate) full: AtomicBool,
-    /// Settlements panic.
-    pub(crate) panics: AtomicBool,
+    /// The call that panics.
+    pub(crate) panics_in: Mutex<Option<&'static str>>,
     /// How long it takes to note a start.
     pub(crate) start_takes: Option<(Arc<ManualClock>, Duration)>,
     /// How often somebody began to wait for work.
@@ -27,8 +27,14 @@ pub(crate) struct FlakyConsumer {
 impl FlakyConsumer {
     pub(crate) async fn of(store: &MemoryStore) -> Self {
         let inner = store.consumer("node").await.unwrap();
-        let (full, panics) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { inner, full, panics, start_takes: None, waits: AtomicUsize::new(0) }
+        let full = AtomicBool::new(false);
+        let panics_in = Mutex::new(None);
+        Self { inner, full, panics_in, start_takes: None, waits: AtomicUsize::new(0) }
+    }
+
+    fn panic_if_wanted(&self, call: &'static str) {
+        let wanted = *self.panics_in.lock().unwrap();
+        assert_ne!(wanted, Some(call), "on purpose");
     }
 
     fn disk(&self) -> StoreResult<()> {
@@ -42,6 +48,7 @@ impl FlakyConsumer {
 #[async_trait]
 impl Consumer for FlakyConsumer {
     async fn ready_lanes(&self, limit: usize) -> StoreResult<Vec<ReadyLane>> {
+        self.panic_if_wanted("ready_lanes");
         self.inner.ready_lanes(limit).await
     }
 
@@ -51,6 +58,7 @@ impl Consumer for FlakyConsumer {
         max: usize,
         duration: Duration,
     ) -> StoreResult<Vec<LeasedDelivery>> {
+        self.panic_if_wanted("lease");
         self.inner.lease(lane, max, duration).await
     }
 
@@ -63,7 +71,7 @@ impl Consumer for FlakyConsumer {
     }
 
     async fn settle(&self, settlements: Vec<Settlement>) -> Vec<StoreResult<SettleResult>> {
-        assert!(!self.panics.load(Ordering::SeqCst), "on purpose");
+        self.panic_if_wanted("settle");
         if let Err(error) = self.disk() {
             return settlements.iter().map(|_| Err(error.clone())).collect();
         }

@@ -43,7 +43,11 @@ pub(super) async fn open_store(
         return Ok((open_shared(config).await?, None));
     }
     let data = config.store.data.clone();
-    let open = move || EmbeddedStore::open(&data, clock, StoreOptions::default());
+    let options = StoreOptions {
+        journal_bytes_max: config.store.journal_bytes_max,
+        ..StoreOptions::default()
+    };
+    let open = move || EmbeddedStore::open(&data, clock, options);
     let opened = tokio::task::spawn_blocking(open).await?;
     let name = config.store.data.display();
     let store = opened.with_context(|| format!("cannot open the store in {name}"))?;

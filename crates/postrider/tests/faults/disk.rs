@@ -103,3 +103,30 @@ fn a_disk_that_does_not_confirm_a_write_ends_the_process() -> Result<()> {
     ensure!(messages >= 1, "the acknowledged message is there");
     Ok(())
 }
+
+/// The moved pages may be lost then, and the journal is still there for the next start.
+#[test]
+fn a_disk_that_does_not_confirm_a_moved_part_ends_the_process() -> Result<()> {
+    let mut fixture = ProcessFixture::new(BINARY, API_ONLY)?;
+    let faults = inject_faults(&mut fixture)?;
+    fixture.start()?;
+    let server = fixture.server_at;
+    let accepts = move || -> u64 {
+        let Ok(mut connection) = TestConnection::open(server) else { return 0 };
+        let body = message("https://hooks.example/a");
+        let mut accept = || connection.call_ok("POST", "/v1/messages", None, &body);
+        (0..20_000).take_while(|_| accept().is_ok()).count() as u64
+    };
+    std::fs::write(&faults, "sync part\n")?;
+    let callers: Vec<_> = (0..4).map(|_| std::thread::spawn(accepts)).collect();
+    let accepted: u64 = callers.into_iter().map(|caller| caller.join().expect("a caller")).sum();
+    let end = fixture.await_end()?;
+    ensure!(end.code() == Some(1), "{end}");
+    let log = fixture.server_log()?;
+    ensure!(log.contains("the server cannot go on: the disk did not confirm a write"), "{log}");
+    std::fs::write(&faults, "")?;
+    fixture.start()?;
+    let messages = stats(&fixture)?["messages"].as_u64().context("a count")?;
+    ensure!(messages >= accepted, "{messages} of {accepted} acknowledged messages are there");
+    Ok(())
+}

@@ -2,6 +2,7 @@
  *   read PAGE    a page of the database cannot be read: EIO
  *   late PAGE    the same, but the disk does not answer: ETIMEDOUT, upon which SQLite gives up the transaction
  *   sync         the journal cannot be synced
+ *   sync part    the database cannot be synced after a part of the journal was moved
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -61,7 +62,8 @@ ssize_t pread64(int fd, void *buffer, size_t count, off_t offset) {
 }
 
 static int cannot_sync(int fd) {
-    if (!is_file(fd, "/postrider.db-wal") || !has_fault("sync")) return 0;
+    const char *fault = is_file(fd, "/postrider.db-wal") ? "sync" : is_file(fd, "/postrider.db") ? "sync part" : NULL;
+    if (!fault || !has_fault(fault)) return 0;
     errno = EIO;
     return 1;
 }

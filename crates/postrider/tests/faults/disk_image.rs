@@ -32,6 +32,22 @@ enum ContentChange {
     Cut(usize),
 }
 
+/// The most bytes that were written to a file and not yet synced.
+pub(crate) fn most_unsynced(calls: &[DiskCall], file: &str) -> usize {
+    let (mut unsynced, mut most) = (0, 0);
+    for call in calls {
+        match &call.change {
+            DiskChange::Content(name, ContentChange::Write(_, data)) if name == file => {
+                unsynced += data.len();
+                most = most.max(unsynced);
+            }
+            DiskChange::Sync(name) if name == file => unsynced = 0,
+            _ => {}
+        }
+    }
+    most
+}
+
 pub(crate) fn read_log(path: &Path) -> Result<Vec<DiskCall>> {
     let bytes = std::fs::read(path)?;
     let (mut calls, mut at) = (Vec::new(), 0);

@@ -18,7 +18,7 @@ use postrider_testkit::random::SimRng;
 use serde_json::Value;
 
 use super::BINARY;
-use super::disk_image::{DiskCall, DiskImage, read_log};
+use super::disk_image::{DiskCall, DiskImage, most_unsynced, read_log};
 
 /// Starts of the server: the last process of each ends in another way.
 const ROUNDS: usize = 4;
@@ -119,6 +119,34 @@ async fn what_was_acknowledged_survives_a_power_cut() -> Result<()> {
     liar.is_lying = true;
     let lost = cut_power(&calls, &told, &mut liar, 20, &mut random).await;
     ensure!(lost.is_err(), "this test would not notice a missing sync");
+    Ok(())
+}
+
+/// While several callers commit all the time. Otherwise many parts of the journal wait for one sync, and with it all
+/// commits.
+#[test]
+fn each_part_of_the_journal_that_is_moved_is_synced() -> Result<()> {
+    let mut fixture = ProcessFixture::new(BINARY, "[server]\nrole = \"api\"\n")?;
+    let log = log_calls(&mut fixture)?;
+    fixture.start()?;
+    let server = fixture.server_at;
+    let caller = move || -> Result<()> {
+        let mut connection = TestConnection::open(server)?;
+        let padding = "x".repeat(20_000);
+        let body = format!(
+            r#"{{"to":{{"address":{{"channel":"webhook","url":"https://hooks.example/a"}}}},"content":{{"body":"{padding}"}}}}"#
+        );
+        (0..400).try_for_each(|_| connection.call_ok("POST", "/v1/messages", None, &body).map(drop))
+    };
+    let callers: Vec<_> = (0..4).map(|_| std::thread::spawn(caller)).collect();
+    for caller in callers {
+        caller.join().expect("a caller")?;
+    }
+    fixture.kill();
+    let most = most_unsynced(&read_log(&log)?, "postrider.db");
+    println!("at most {} KiB of the database were not synced", most >> 10);
+    ensure!(most > 500 << 10, "nothing was moved");
+    ensure!(most < 6 << 20, "{} MiB wait for one sync", most >> 20);
     Ok(())
 }
 

@@ -5,7 +5,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use postrider_testkit::http::{TestConnection, get};
 use postrider_testkit::process::ProcessFixture;
 
@@ -21,7 +21,7 @@ fn from_environment(name: &str, otherwise: u32) -> u32 {
 
 #[test]
 fn nobody_waits_for_a_foreign_reader() -> Result<()> {
-    // The journal is cut when nothing much was written for five seconds.
+    // The journal is cut when nothing was written for some seconds.
     let seconds = from_environment("POSTRIDER_READER_SECONDS", 7);
     let per_second = from_environment("POSTRIDER_READER_PER_S", 100);
     let p99_max = from_environment("POSTRIDER_READER_P99_MS", 1_000);
@@ -41,6 +41,40 @@ fn nobody_waits_for_a_foreign_reader() -> Result<()> {
     ensure!(p(0.99) < Duration::from_millis(p99_max.into()), "p99 is {:?}", p(0.99));
     ensure!(p(1.0) < Duration::from_secs(2), "an accept took {:?}", p(1.0));
     drop(reader);
+    Ok(())
+}
+
+#[test]
+fn a_journal_beyond_its_bound_refuses_new_work_until_the_reader_ends() -> Result<()> {
+    let bounded = format!("{CONFIG}[store]\njournal_bytes_max = {}\n", 64 << 20);
+    let fixture = ProcessFixture::started(BINARY, &bounded)?;
+    let mut connection = TestConnection::open(fixture.server_at)?;
+    let body = "x".repeat(900_000);
+    let large = MESSAGE.replace("}}}", &format!(r#"}}}},"content":{{"body":"{body}"}}}}"#));
+    let mut accept = || connection.call("POST", "/v1/messages", None, &large);
+    ensure!(accept()?.status == 202);
+    let reader = rusqlite::Connection::open(fixture.path("data/postrider.db"))?;
+    reader.execute_batch("BEGIN")?;
+    let _: i64 = reader.query_row("SELECT count(*) FROM message", [], |row| row.get(0))?;
+    let (mut taken, refused) = (0, 'refused: {
+        for _ in 0..200 {
+            let answer = accept()?;
+            if answer.status != 202 {
+                break 'refused answer;
+            }
+            taken += 1;
+        }
+        bail!("{taken} large messages were taken, and the journal is beyond its bound");
+    });
+    ensure!(refused.status == 503, "{}", refused.body);
+    ensure!(refused.body.contains("grown beyond 64 MiB; end that program"), "{}", refused.body);
+    ensure!(taken >= 50, "refused after {taken} messages");
+    drop(reader);
+    let end = Instant::now() + Duration::from_secs(60);
+    while accept()?.status != 202 {
+        ensure!(Instant::now() < end, "new work is still refused");
+        std::thread::sleep(Duration::from_millis(50));
+    }
     Ok(())
 }
 

@@ -87,6 +87,12 @@ fn killed_again_and_again_during_the_upgrade_a_folder_loses_nothing() {
         kills += 1;
     }
     assert!(kills >= 1, "no kill came during the upgrade");
+    // What the first starts of the new layout add is made between other work, or anew.
+    for ms in [20, 60, 100, 140, 180, 260] {
+        let text = serve_until(old.path(), "", Duration::from_millis(ms));
+        let now = numbers(old.path());
+        assert_eq!((now.1, now.2), (before.1, before.2), "{text}");
+    }
     serve_until(old.path(), "Postrider listens on", Duration::ZERO);
     let after = numbers(old.path());
     assert!(after.0 >= 5, "{after:?}");
@@ -105,4 +111,9 @@ fn killed_again_and_again_during_the_upgrade_a_folder_loses_nothing() {
         + one("SELECT coalesce(sum(length(CAST(content AS BLOB))), 0) FROM message \
                WHERE deliveries > 1 AND pending > 0");
     assert_eq!(counted, bytes);
+    let without_block = "SELECT count(*) FROM delivery WHERE seq < (SELECT max(behind) FROM ledger_block) \
+         AND NOT EXISTS (SELECT 1 FROM ledger_block WHERE first <= seq AND seq < behind)";
+    assert!(one("SELECT count(*) FROM ledger_block") > 0);
+    assert_eq!(one(without_block), 0, "every delivery is in the order of the ledger");
+    assert_eq!(one("SELECT count(*) FROM dead_letter WHERE lane IS NULL"), 0);
 }

@@ -203,6 +203,9 @@ section! {
         /// The regions of a store that several servers share, such as ["eu", "us"], at most 4. All servers have the
         /// same list; new ones come at its end.
         regions: Vec<String> = Vec::new(),
+        /// While another program keeps a read transaction open on the embedded database, its journal grows. Beyond this
+        /// size in bytes, new work gets 503 until that program ends; what was accepted is still finished.
+        journal_bytes_max: u64 = 4 << 30,
     }
 }
 
@@ -367,7 +370,8 @@ impl StoreSection {
             "store.url",
             "(a URL with a password)",
             "a URL without one; name the password with store.password, PGPASSWORD or REDISCLI_AUTH",
-        )
+        )?;
+        check_range("store.journal_bytes_max", self.journal_bytes_max, 64 << 20..=1 << 40)
     }
 }
 
