@@ -183,7 +183,8 @@ pub(crate) struct Reading<'a> {
     pub(crate) hide: &'a [&'a str],
     /// The same for the URL of this endpoint.
     pub(crate) secret_url: Option<&'a Endpoint>,
-    /// Credentials outside of the request's headers. They are hidden however short they are.
+    /// Credentials outside of the request's headers, and addresses. They are hidden however short they are, and in
+    /// every form.
     pub(crate) secrets: &'a [&'a str],
 }
 

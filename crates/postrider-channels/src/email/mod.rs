@@ -255,7 +255,8 @@ impl EmailChannel {
         recipient: &str,
         secrets: &[&str],
     ) -> Report {
-        let reading = Reading { hide: &[recipient], secrets, ..reading };
+        let secrets = [secrets, &[recipient]].concat();
+        let reading = Reading { hide: &[recipient], secrets: &secrets, ..reading };
         hiding(self.wiring.judge(response, reading), recipient)
     }
 }

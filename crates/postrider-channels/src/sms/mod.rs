@@ -129,7 +129,10 @@ impl SmsChannel {
             account.form.request(&account.auth, &fields)
         };
         let mut response = self.wiring.exchange(attempt, &endpoint, request).await?;
-        let secrets: Vec<&str> = secret.iter().map(|secret| secret.as_str()).collect();
+        // A form has the plus of a number in another way.
+        let number = [to, to.trim_start_matches('+')];
+        let secrets: Vec<&str> =
+            secret.iter().map(|secret| secret.as_str()).chain(number).collect();
         let reading = Reading {
             service: &account.service,
             secrets: &secrets,

@@ -418,6 +418,7 @@ pub(crate) async fn an_echoed_credential_is_not_shown(subject: Subject) {
         if subject == Subject::Http {
             attempt.target = Arc::new(crate::fixture::with_credential(&provider.url(PATH)));
         }
+        let target: serde_json::Value = attempt.target.read().unwrap();
         let report = fixture.one(attempt).await;
         let received = provider.received().remove(0);
         let Report { detail, code, provider_id, retry_after, .. } = &report;
@@ -427,6 +428,10 @@ pub(crate) async fn an_echoed_credential_is_not_shown(subject: Subject) {
         let parts = credential.split([' ', ',']).filter(|part| part.len() > 10);
         for secret in parts.chain([&*credential, "s3cret", "t0ken"]) {
             assert!(!told.contains(secret), "{status}: {secret} in {told}");
+        }
+        if let Subject::Declared(column) = subject {
+            let address = target[column.secret_field].as_str().unwrap().trim_start_matches('+');
+            assert!(!told.contains(address), "{status}: {address} in {told}");
         }
     }
 }
