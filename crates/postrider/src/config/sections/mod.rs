@@ -278,7 +278,7 @@ impl ServerSection {
         )?;
         let per_address = self.connections_per_address;
         check(per_address > 0, "server.connections_per_address", per_address, "at least 1")?;
-        check_range("server.connection_age_s", self.connection_age_s, 10..=10_000_000)?;
+        check_range("server.connection_age_s", self.connection_age_s, 1..=10_000_000)?;
         check_range("server.sign_in_code_s", self.sign_in_code_s, 1..=86_400)?;
         check_range("server.session_s", self.session_s, 1..=31_536_000)?;
         self.validate_tls()?;
