@@ -126,8 +126,9 @@ pub(crate) async fn rotate_hash_key(
     show_status(&app).await
 }
 
-/// Destroy the data key of a tenant: its bodies, addresses, recipients and signing keys cannot be read any more, what is
-/// pending is cancelled, and its event subscriptions and jobs are gone. What the tenant sends from now on gets a new key.
+/// Destroy the data key of a tenant: its bodies, addresses, recipients and signing keys cannot be read any more, what
+/// is pending is cancelled, and its event subscriptions and jobs are gone. What the tenant sends from now on gets a new
+/// key.
 #[utoipa::path(post, path = "/v1/encryption/tenants/{name}/destroy", tag = "administration",
     params(("name" = String, Path)), request_body = DestroyRequest,
     responses((status = 204), (status = "4XX", body = Problem)))]

@@ -76,17 +76,16 @@ const GATEWAY: &str = "[accounts.phone]\nchannel = \"sms\"\ntenant = \"*\"\nacco
                        from = \"+15550100\"\ncredential = \"env:NO_SECRET\"\n";
 
 /// A VAPID key, a phone number, and a subscription and a job that name others.
-async fn keep_documents(admin: &Attacker) {
+async fn keep_documents(admin: &Attacker, of_all: &Attacker) {
     let subscription = json!({"name": "mine", "enabled": false,
         "url": format!("https://hooks.example.com/{PATH}/events")});
-    let of_all = admin.with_header("postrider-tenant", "*");
     let phone = json!({"channel": "sms", "phone": PHONE});
     let job = json!({"kind": "cancel", "filter": {"recipient": RECIPIENT}, "rate_per_s": 0.1});
     for (caller, path, body, status) in [
         (admin, "/v1/vapid/rotate", json!({}), 200),
         (admin, "/v1/addresses", phone, 201),
         (admin, "/v1/event-subscriptions", subscription.clone(), 201),
-        (&of_all, "/v1/event-subscriptions", subscription, 201),
+        (of_all, "/v1/event-subscriptions", subscription, 201),
         (admin, "/v1/jobs", job, 202),
     ] {
         let made = caller.post(path, &body).await;
@@ -106,7 +105,8 @@ async fn documents_from_before_encryption_was_turned_on_are_sealed_at_the_start(
     let (mut server, [first, _]) = fixture();
     server.write_config(GATEWAY).unwrap();
     server.start().unwrap();
-    keep_documents(&Attacker::admin(&server)).await;
+    let admin = Attacker::admin(&server);
+    keep_documents(&admin, &admin.with_header("postrider-tenant", "*")).await;
     stop(&mut server);
     let data = server.path("data");
     // So these are the words to look for, and the last ones are in documents only.
@@ -134,7 +134,7 @@ async fn the_data_folder_has_no_body_address_recipient_or_secret() {
     server.write_config(&format!("{GATEWAY}{}", config(&first, &[]))).unwrap();
     server.start().unwrap();
     let admin = Attacker::admin(&server);
-    keep_documents(&admin).await;
+    keep_documents(&admin, &admin.with_header("postrider-tenant", "*")).await;
     let mut sent = Vec::new();
     for number in 0..20 {
         sent.push(send(&admin, number).await);
@@ -238,7 +238,7 @@ async fn a_killed_rotation_of_the_master_key_loses_nothing() {
 #[tokio::test]
 async fn a_destroyed_key_takes_the_data_of_its_tenant_and_no_others() {
     let (mut server, [first, _]) = fixture();
-    server.write_config(&config(&first, &[])).unwrap();
+    server.write_config(&format!("{GATEWAY}{}", config(&first, &[]))).unwrap();
     server.start().unwrap();
     let admin = Attacker::admin(&server);
     let [acme, shop] = ["acme", "shop"].map(|name| admin.with_header("postrider-tenant", name));
@@ -249,8 +249,14 @@ async fn a_destroyed_key_takes_the_data_of_its_tenant_and_no_others() {
     let tenant_admin = admin.scoped("admin", "acme").await;
     let refused = tenant_admin.post(path, &json!({"confirm": "acme"})).await;
     assert_eq!(refused.status, 403, "{}", refused.body);
+    for caller in [&acme, &shop] {
+        keep_documents(caller, caller).await;
+    }
     assert_eq!(admin.post(path, &json!({"confirm": "acme"})).await.status, 204);
     for _ in 0..2 {
+        let (gone, there) = (documents(&acme).await, documents(&shop).await);
+        assert!(!gone.contains(PATH) && !gone.contains(RECIPIENT), "{gone}");
+        assert!(there.contains(PATH) && there.contains(RECIPIENT), "{there}");
         assert_eq!(acme.get(&format!("/v1/messages/{of_acme}/content")).await.status, 404);
         assert!(content(&shop, &of_shop).await.contains(BODY));
         stop(&mut server);

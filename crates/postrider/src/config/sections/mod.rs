@@ -106,7 +106,8 @@ section! {
         key_calls_max: usize = 1024,
         /// Event streams of one key. More get 429.
         key_event_streams_max: usize = 20,
-        /// Requests per second of one address; 0 for no limit. More get 429. Trusted proxies have no limit.
+        /// Requests per second of one address; 0 for no limit. More get 429. Trusted proxies and health
+        /// checks have no limit.
         address_requests_per_s: f64 = 20_000.0,
         /// How many of them may come at once.
         address_requests_burst: u32 = 20_000,
