@@ -18,6 +18,7 @@ use tokio::time::Instant;
 
 use crate::answers::{self, CurrentAnswerTable};
 use crate::call_clock::{self, CallTimes};
+use crate::credential_echo::SentCredentials;
 use crate::pool::{Endpoint, Pool, Request, Response, TransportError};
 use crate::scrub;
 
@@ -182,8 +183,9 @@ pub(crate) struct Reading<'a> {
     pub(crate) hide: &'a [&'a str],
     /// The same for the URL of this endpoint.
     pub(crate) secret_url: Option<&'a Endpoint>,
-    /// Credentials of the request. They are hidden however short they are.
-    pub(crate) secrets: &'a [String],
+    /// Credentials outside of the request's headers, and addresses. They are hidden however short they are, and in
+    /// every form.
+    pub(crate) secrets: &'a [&'a str],
 }
 
 impl Wiring {
@@ -205,8 +207,10 @@ impl Wiring {
             return Err(ended(Outcome::Expired, "ttl"));
         }
         let request = request(now);
+        let credentials = SentCredentials::of(&request.headers);
         call_clock::mark_written();
-        slot.send(endpoint, request, deadline).await.map_err(unanswered)
+        let answer = slot.send(endpoint, request, deadline).await.map_err(unanswered)?;
+        Ok(Response { credentials, ..answer })
     }
 
     /// Calls a receiver that is not a provider, and judges its answer by the status alone.
@@ -216,13 +220,13 @@ impl Wiring {
         attempt: &Attempt,
         endpoint: &Endpoint,
         body: &[u8],
-        secrets: &[String],
+        secrets: &[&str],
         request: impl FnOnce(Timestamp) -> Request,
     ) -> Result<Report, Ended> {
         let response = self.exchange(attempt, endpoint, request).await?;
         let reading = Reading {
             service,
-            provider_id: scrub::header_without(&response.headers, "x-request-id", secrets),
+            provider_id: scrub::whole_header(&response.headers, "x-request-id"),
             secrets,
             hide: &[std::str::from_utf8(body).unwrap_or_default()],
             secret_url: Some(endpoint),
@@ -244,9 +248,8 @@ impl Wiring {
     }
 
     fn judge_answer(&self, response: &Response, reading: Reading<'_>, retry_all: bool) -> Report {
-        let retry_after = reading
-            .retry_after
-            .or_else(|| scrub::header_without(&response.headers, "retry-after", reading.secrets));
+        let retry_after =
+            reading.retry_after.or_else(|| scrub::whole_header(&response.headers, "retry-after"));
         let answer = ProviderAnswer {
             service: reading.service,
             status: response.status.as_u16(),
@@ -257,21 +260,23 @@ impl Wiring {
         };
         let judged = judge(&self.answers.current(), &answer, self.clock.wall());
         let accepted = judged.0 == Outcome::Accepted;
-        let report = Report {
-            status: Some(response.status.as_u16()),
-            retry_after: retry_after.filter(|_| !accepted),
-            provider_id: reading.provider_id,
-            ..Report::judged(judged)
-        };
+        let report = Report { status: Some(response.status.as_u16()), ..Report::judged(judged) };
         if accepted && reading.code.is_none() {
-            return report;
+            let repeats = |id: &String| response.credentials.are_in(id, reading.secrets);
+            let provider_id =
+                reading.provider_id.filter(|id| !repeats(id)).map(scrub::short_header);
+            return Report { provider_id, ..report };
         }
         let url = reading.secret_url.map(Endpoint::url).unwrap_or_default();
         let hide = [&[&*url], reading.hide].concat();
+        let credentials = response.credentials.forms(reading.secrets);
+        let safe = |text| scrub::short_header(scrub::hide_all(text, &credentials));
         Report {
-            detail: scrub::excerpt(&scrub::without(&response.body, reading.secrets), &hide)
+            detail: scrub::excerpt(&scrub::without(&response.body, &credentials), &hide)
                 .filter(|_| !accepted),
-            code: reading.code.map(|code| scrub::hide(code, &hide)),
+            code: reading.code.map(|code| safe(scrub::hide(code, &hide))),
+            retry_after: retry_after.filter(|_| !accepted).map(safe),
+            provider_id: reading.provider_id.map(safe),
             ..report
         }
     }

@@ -20,7 +20,12 @@ pub(crate) fn fuzz_answers(target: &str, seeds: &[&str], read: impl Fn(Response)
                     headers.insert(name, value.clone());
                 }
             }
-            read(Response { status, headers, body: bytes.to_vec().into() });
+            read(Response {
+                status,
+                headers,
+                body: bytes.to_vec().into(),
+                credentials: Default::default(),
+            });
         }
     });
 }

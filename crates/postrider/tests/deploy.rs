@@ -152,6 +152,36 @@ fn compose_files_use_only_what_the_binary_knows() -> Result<()> {
     Ok(())
 }
 
+/// A replica that has not got a write yet can be promoted.
+#[test]
+fn with_replicas_of_redis_a_write_is_acknowledged_when_they_have_it_on_disk() -> Result<()> {
+    let mut clusters = 0;
+    for file in compose_files()? {
+        let name = file.display().to_string();
+        let document = documents(&fs::read_to_string(&file)?)?.remove(0);
+        let services = document["services"].as_object().context(name.clone())?;
+        let command = |service: &Value| texts(&service["command"]).join(" ");
+        let all: Vec<_> = services.values().map(command).collect();
+        let made = all.iter().find_map(|words| words.split_once("--cluster-replicas "));
+        let Some((_, rest)) = made else { continue };
+        clusters += 1;
+        let replicas = rest.split_whitespace().next().unwrap_or_default();
+        ensure!(replicas != "0", "{name}: no replica");
+        for service in services.values().filter(|service| service["image"] == "postrider") {
+            let url = service["environment"]["POSTRIDER_STORE__URL"].as_str().unwrap_or_default();
+            let wanted = format!("replicas={replicas}");
+            let (_, query) = url.split_once('?').with_context(|| format!("{name}: {url}"))?;
+            ensure!(query.split('&').any(|pair| pair == wanted), "{name}: {url}, not {wanted}");
+        }
+        for words in all.iter().filter(|words| words.starts_with("redis-server ")) {
+            let is_on_disk = ["--appendonly yes", "--appendfsync always"];
+            ensure!(is_on_disk.iter().all(|option| words.contains(option)), "{name}: {words}");
+        }
+    }
+    assert_eq!(clusters, 1);
+    Ok(())
+}
+
 fn helm(arguments: &[&str]) -> Result<String> {
     run(Command::new(TOOLS.join("bin/helm")).args(arguments).arg(deploy("helm/postrider")))
 }
@@ -234,7 +264,22 @@ fn systemd_takes_the_units() -> Result<()> {
         let said = String::from_utf8_lossy(&done.stderr);
         ensure!(done.status.success() && !said.contains(name), "{name}: {said}");
     }
-    Ok(())
+    // The socket, beside the service that it names.
+    let name = "postrider.socket";
+    let unit = fs::read_to_string(deploy("systemd").join(name))?;
+    let service = unit.lines().find_map(|line| line.strip_prefix("Service=")).context(name)?;
+    ensure!(folder.path().join(service).exists(), "{name} names {service}");
+    let path = folder.path().join(name);
+    fs::write(&path, &unit)?;
+    let mut verify = Command::new("systemd-analyze");
+    let done = verify.args(["verify", "--man=no"]).arg(&path).output()?;
+    let said = String::from_utf8_lossy(&done.stderr);
+    ensure!(done.status.success() && !said.contains(name), "{name}: {said}");
+    let listens = unit.lines().find_map(|line| line.strip_prefix("ListenStream=")).context(name)?;
+    ensure_known_settings(
+        &BTreeMap::new(),
+        &format!("[server]\nlisten = \"{listens}\"\n[admin]\nkey = \"{ADMIN_KEY}\"\n"),
+    )
 }
 
 #[test]

@@ -77,8 +77,14 @@ fn no_configuration_breaks_its_reader() {
         "[server]\nlisten = \"127.0.0.1:1\"\n[network]\nallow = [\"* 443\"]\n",
         "[classes.otp]\nttl_s = 60\n[tenants.acme]\nweight = 2\n[log]\nlevel = \"debug\"\n",
         "[[classify]]\nservice = \"webhook\"\nstatus = 404\noutcome = \"gone\"\n",
-        "[http]\ncredentials = { a = \"env:A https://a.example *\" }\n",
+        "[http]\ncredentials = [\"env:A https://a.example *\"]\nsecret_names = [\"x-*\"]\n",
+        "[accounts.a]\nchannel = \"sms\"\ntenant = \"*\"\naccount_sid = \"AC1\"\nfrom = \"+1\"\n\
+         credential = \"env:A\"\n",
+        "[alerts.routes.a]\nkind = \"webhook\"\nurl = \"https://a.example/\"\n",
     ];
+    for seed in seeds {
+        Config::parse(seed, "seed", &Environment::empty()).unwrap();
+    }
     texts("config", &seeds, |text| {
         let _ = Config::parse(text, "fuzz", &Environment::empty());
     });

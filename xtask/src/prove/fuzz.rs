@@ -5,7 +5,7 @@ use postrider_testkit::fuzz::{SEED, TIME};
 
 use crate::shell;
 
-const TARGETS: [&[&str]; 2] = [
+const TARGETS: [&[&str]; 3] = [
     &[
         "cargo",
         "test",
@@ -17,6 +17,7 @@ const TARGETS: [&[&str]; 2] = [
         "--nocapture",
         "--test-threads=1",
     ],
+    &["cargo", "test", "-p", "postrider", "--lib", "fuzzed", "--", "--nocapture"],
     &[
         "cargo",
         "test",

@@ -201,6 +201,9 @@ impl EmailChannel {
             SmtpOutcome::Stale => Report::new(Outcome::Reconnect).code("stale_connection"),
             SmtpOutcome::Unknown { code } => Report::new(Outcome::Ambiguous).code(code),
             SmtpOutcome::Unfit { code, detail } => failed(Outcome::DropMessage, code, detail),
+            SmtpOutcome::Config { code: code @ "credential_missing", detail } => {
+                *hidden_cause(code, &detail)
+            }
             SmtpOutcome::Config { code, detail } => failed(Outcome::Config, code, detail),
         }
     }
@@ -219,7 +222,7 @@ impl EmailChannel {
         let host = endpoint.origin().authority();
         let request = |now| ses.request(&keys, ses::SEND, host, body, now);
         let response = self.wiring.exchange(attempt, &endpoint, request).await?;
-        let report = self.judge_api(&response, ses::reading(&response), to);
+        let report = self.judge_api(&response, ses::reading(&response), to, &keys.all());
         if report.outcome == Outcome::Config {
             ses.forget_keys();
         }
@@ -238,15 +241,22 @@ impl EmailChannel {
         let request = |_| sendgrid::request(Method::POST, &key, sendgrid::body(draft));
         let response = self.wiring.exchange(attempt, &endpoint, request).await?;
         let reading = sendgrid::reading(&response, self.wiring.clock.wall());
-        let report = self.judge_api(&response, reading, draft.to.address);
+        let report = self.judge_api(&response, reading, draft.to.address, &[&key]);
         if report.outcome == Outcome::Config {
             sendgrid.key.forget();
         }
         Ok(report)
     }
 
-    fn judge_api(&self, response: &Response, reading: Reading<'_>, recipient: &str) -> Report {
-        let reading = Reading { hide: &[recipient], ..reading };
+    fn judge_api(
+        &self,
+        response: &Response,
+        reading: Reading<'_>,
+        recipient: &str,
+        secrets: &[&str],
+    ) -> Report {
+        let secrets = [secrets, &[recipient]].concat();
+        let reading = Reading { hide: &[recipient], secrets: &secrets, ..reading };
         hiding(self.wiring.judge(response, reading), recipient)
     }
 }

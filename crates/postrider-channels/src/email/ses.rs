@@ -35,6 +35,16 @@ pub(super) struct SesKeys {
     pub(super) token: Option<String>,
 }
 
+impl SesKeys {
+    pub(super) fn all(&self) -> Vec<&str> {
+        [Some(&self.secret), self.token.as_ref()]
+            .into_iter()
+            .flatten()
+            .map(String::as_str)
+            .collect()
+    }
+}
+
 impl Ses {
     pub(super) async fn keys(&self) -> Result<SesKeys, String> {
         let secret = self.secret.get().await?.as_ref().clone();

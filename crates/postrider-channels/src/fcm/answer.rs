@@ -117,7 +117,12 @@ mod tests {
 
     fn refusal(status: u16, body: serde_json::Value) -> Option<String> {
         let status = StatusCode::from_u16(status).unwrap();
-        code(&Response { status, headers: HeaderMap::new(), body: body.to_string().into() })
+        code(&Response {
+            status,
+            headers: HeaderMap::new(),
+            body: body.to_string().into(),
+            credentials: Default::default(),
+        })
     }
 
     fn fcm_error(code: &str) -> serde_json::Value {
@@ -162,7 +167,12 @@ mod tests {
     #[test]
     fn what_is_not_fcm_s_own_answer_has_no_code() {
         let status = StatusCode::NOT_FOUND;
-        let html = Response { status, headers: HeaderMap::new(), body: "<html>".into() };
+        let html = Response {
+            status,
+            headers: HeaderMap::new(),
+            body: "<html>".into(),
+            credentials: Default::default(),
+        };
         assert_eq!(code(&html), None);
     }
 

@@ -195,10 +195,12 @@ pub(super) async fn ask(
         .map_err(|_| (TokenFailure::refused("the service account's key could not sign"), None))?;
     let grant = "urn%3Aietf%3Aparams%3Aoauth%3Agrant-type%3Ajwt-bearer";
     let body = format!("grant_type={grant}&assertion={assertion}");
+    let secrets = [assertion];
     let request = Request::new(Method::POST, "application/x-www-form-urlencoded", body);
     let deadline = Instant::now() + wiring.attempt_timeout;
     let answer = wiring.pool.send(&account.token_uri, request, deadline).await;
-    let response = answer.map_err(|error| (unreachable(&error), None))?;
+    let mut response = answer.map_err(|error| (unreachable(&error), None))?;
+    response.body = scrub::without(&response.body, &secrets).into_owned().into();
     read(&response, now).map_err(|failure| {
         let wait = scrub::header(&response.headers, "retry-after");
         (failure, wait.and_then(|text| retry_after::parse(&text, wiring.clock.wall())))

@@ -46,7 +46,7 @@ impl_channel!(HttpChannel);
 pub(crate) struct HttpCall {
     endpoint: Endpoint,
     request: Request,
-    /// The forms in which a receiver could repeat the credential.
+    /// The credential, if it is in the URL.
     secrets: Vec<String>,
 }
 
@@ -77,7 +77,7 @@ impl Protocol for HttpChannel {
             sent.entry(CONTENT_TYPE).or_insert(HeaderValue::from_static(kind));
         }
         add_ours(attempt, &mut sent);
-        let secrets = credential.as_ref().map(CredentialPart::secrets).unwrap_or_default();
+        let secrets = credential.as_ref().map(CredentialPart::in_query).unwrap_or_default();
         if let Some(CredentialPart::Header(name, mut value)) = credential {
             value.set_sensitive(true);
             sent.insert(name, value);
@@ -89,6 +89,7 @@ impl Protocol for HttpChannel {
     async fn send(&self, attempt: &Attempt, call: HttpCall) -> Result<Report, Ended> {
         let HttpCall { endpoint, request, secrets } = call;
         let body = request.body.clone();
+        let secrets: Vec<&str> = secrets.iter().map(String::as_str).collect();
         self.wiring.call_on("http", attempt, &endpoint, &body, &secrets, |_| request).await
     }
 }

@@ -39,7 +39,12 @@ mod tests {
 
     fn read(status: u16, body: &'static str) -> (Option<String>, Option<String>) {
         let status = StatusCode::from_u16(status).unwrap();
-        let response = Response { status, headers: Default::default(), body: body.into() };
+        let response = Response {
+            status,
+            headers: Default::default(),
+            body: body.into(),
+            credentials: Default::default(),
+        };
         let answer = NtfyAnswer::read(&response);
         (answer.code, answer.message_id)
     }

@@ -124,12 +124,11 @@ impl NtfyChannel {
             code: answer.code,
             provider_id: answer.message_id,
             hide: &[&draft.message],
+            secrets: secret.as_slice(),
             ..Reading::default()
         };
         let mut report = self.wiring.judge(&response, reading);
-        for hidden in [topic, secret.unwrap_or_default()] {
-            report.detail = report.detail.map(|text| hide_exactly(&text, hidden));
-        }
+        report.detail = report.detail.map(|text| hide_exactly(&text, topic));
         Ok(report)
     }
 }

@@ -43,6 +43,7 @@ pub use proxy::{ProxyAccess, ProxyUrl};
 pub use tls::ClientCertificate;
 
 use crate::Error;
+use crate::credential_echo::SentCredentials;
 use budget::ConnectionBudget;
 use names::{DnsLookup, NameCache};
 use network::NetworkWatch;
@@ -158,6 +159,8 @@ pub struct Response {
     pub status: StatusCode,
     pub headers: HeaderMap,
     pub body: Bytes,
+    /// What the request logged in with, for a channel's own calls.
+    pub credentials: SentCredentials,
 }
 
 /// The current size of the pool.

@@ -129,8 +129,13 @@ impl SmsChannel {
             account.form.request(&account.auth, &fields)
         };
         let mut response = self.wiring.exchange(attempt, &endpoint, request).await?;
+        // A form has the plus of a number in another way.
+        let number = [to, to.trim_start_matches('+')];
+        let secrets: Vec<&str> =
+            secret.iter().map(|secret| secret.as_str()).chain(number).collect();
         let reading = Reading {
             service: &account.service,
+            secrets: &secrets,
             hide: &[to, text, &account.url],
             ..account.answer.read(&mut response)
         };
@@ -181,11 +186,11 @@ impl SmsChannel {
                 Report::new(Outcome::Local).code(code).detail(detail)
             }
             SmscOutcome::Unopened { code, detail } => Report::unopened().code(code).detail(detail),
+            SmscOutcome::NotSent { code: code @ "credential_missing", detail } => {
+                *hidden_cause(code, &detail)
+            }
             SmscOutcome::NotSent { code, detail } => {
-                let outcome = match code {
-                    "credential_missing" => Outcome::Config,
-                    _ => Outcome::RetryBackoff { at_least: std::time::Duration::ZERO },
-                };
+                let outcome = Outcome::RetryBackoff { at_least: std::time::Duration::ZERO };
                 Report::new(outcome).code(code).detail(detail)
             }
             SmscOutcome::Unknown(code) => Report::new(Outcome::Ambiguous).code(code),

@@ -63,6 +63,7 @@ mod tests {
             status: StatusCode::from_u16(status).unwrap(),
             headers: Default::default(),
             body: body.into(),
+            credentials: Default::default(),
         };
         let told = shape.read(&mut response);
         (response.status.as_u16(), told.provider_id, told.code)

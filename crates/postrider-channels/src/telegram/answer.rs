@@ -100,6 +100,7 @@ mod tests {
             status,
             headers: Default::default(),
             body: body.to_string().into(),
+            credentials: Default::default(),
         })
     }
 

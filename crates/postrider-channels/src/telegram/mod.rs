@@ -150,13 +150,14 @@ impl TelegramChannel {
             retry_after: answer.retry_after.map(|wait| wait.to_string()),
             provider_id: answer.message_id.take(),
             hide: &[&draft.text],
+            secrets: &[&token],
             ..Reading::default()
         };
         let mut report = self.wiring.judge(&answer.response, reading);
         let moved_to = answer.moved_to.take();
         // The answer to a call to the new chat may name the old one.
         let new = moved_to.as_deref().unwrap_or_default();
-        for secret in [token.as_str(), chat, &target.chat_id, new] {
+        for secret in [chat, &target.chat_id, new] {
             report.detail = report.detail.map(|text| hide_exactly(&text, secret));
             report.code = report.code.map(|text| hide_exactly(&text, secret));
         }

@@ -150,7 +150,12 @@ mod tests {
             .iter()
             .map(|(name, value)| (name.parse().unwrap(), HeaderValue::from_static(value)))
             .collect();
-        Response { status: StatusCode::from_u16(status).unwrap(), headers, body: body.into() }
+        Response {
+            status: StatusCode::from_u16(status).unwrap(),
+            headers,
+            body: body.into(),
+            credentials: Default::default(),
+        }
     }
 
     #[test]

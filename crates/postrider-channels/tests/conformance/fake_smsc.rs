@@ -29,6 +29,8 @@ pub(crate) enum Act {
     Huge(u32),
     /// Status 0, and then it wants no more.
     Farewell,
+    /// Status 0, with this id.
+    Named(&'static [u8]),
 }
 
 #[derive(Default)]
@@ -174,6 +176,7 @@ async fn answer(
             go.notified().await;
             say(yes());
         }
+        Some(Act::Named(id_of_message)) => say(pdu(id | ANSWER, 0, sequence, id_of_message)),
         Some(Act::Farewell) => {
             say(yes());
             say(pdu(UNBIND, 0, 78, b""));

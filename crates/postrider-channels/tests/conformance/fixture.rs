@@ -109,6 +109,17 @@ impl Credentials for OneCredential {
     }
 }
 
+/// A target of the channel `http` that names a credential.
+pub(crate) fn with_credential(url: &str) -> Target {
+    let target = HttpTarget {
+        method: "POST".into(),
+        url: url.into(),
+        headers: BTreeMap::new(),
+        credential: Some("env:TOKEN".into()),
+    };
+    target.to_target()
+}
+
 /// A clock, a pool, and what it takes to make any channel attempt something.
 pub(crate) struct ChannelFixture {
     pub(crate) clock: HandClock,

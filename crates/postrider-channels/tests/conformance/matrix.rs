@@ -95,6 +95,10 @@ with_columns! {
         ; http: "the caller names the credential: a 401 refuses the message"
         ; chat: "the URL is the credential: if it is refused, the address is gone"
     }
+    an_echoed_credential_is_not_shown {
+        webhook: "a webhook is signed and has no login"
+        ; chat: "the URL is the credential: no report repeats it, as the promise about refusals shows"
+    }
     a_temporary_failure_is_tried_again {}
     a_slow_answer_is_waited_for {}
     silence_is_ambiguous {}

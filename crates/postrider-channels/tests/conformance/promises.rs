@@ -408,6 +408,34 @@ fn shown(subject: Subject, received: &Received) -> String {
     crate::column::authorization(received)
 }
 
+/// A receiver may repeat the whole request: as the text of a refusal, in its headers, in an acceptance.
+pub(crate) async fn an_echoed_credential_is_not_shown(subject: Subject) {
+    for status in [400, 401, 429, 500, 200] {
+        let provider = Provider::start(Line::Http2).await;
+        provider.answers([Answer::echo(status)]);
+        let fixture = SubjectFixture::new(subject);
+        let mut attempt = fixture.attempt(&provider.url(PATH));
+        if subject == Subject::Http {
+            attempt.target = Arc::new(crate::fixture::with_credential(&provider.url(PATH)));
+        }
+        let target: serde_json::Value = attempt.target.read().unwrap();
+        let report = fixture.one(attempt).await;
+        let received = provider.received().remove(0);
+        let Report { detail, code, provider_id, retry_after, .. } = &report;
+        let told = format!("{detail:?} {code:?} {provider_id:?} {retry_after:?}");
+        assert!(status == 200 || told.contains("[hidden]"), "{status}: {told}");
+        let credential = shown(subject, &received);
+        let parts = credential.split([' ', ',']).filter(|part| part.len() > 10);
+        for secret in parts.chain([&*credential, "s3cret", "t0ken"]) {
+            assert!(!told.contains(secret), "{status}: {secret} in {told}");
+        }
+        if let Subject::Declared(column) = subject {
+            let address = target[column.secret_field].as_str().unwrap().trim_start_matches('+');
+            assert!(!told.contains(address), "{status}: {address} in {told}");
+        }
+    }
+}
+
 /// A token of our own making is made anew at once; a secret that an operator changes is read anew when the
 /// account is tried again.
 pub(crate) async fn a_refused_credential_is_renewed_and_then_accepted(subject: Subject) {

@@ -61,13 +61,16 @@ pub(crate) struct Answer {
     pub(crate) body: Bytes,
     /// Reads the request and says nothing.
     pub(crate) silent: bool,
+    /// Repeats the request in the body, and its login in two headers.
+    pub(crate) echoes: bool,
     /// Reads the request and answers when it is told to.
     pub(crate) held: Option<Arc<Notify>>,
 }
 
 impl Answer {
     pub(crate) fn status(status: u16) -> Self {
-        Self { status, headers: Vec::new(), body: Bytes::new(), silent: false, held: None }
+        let (headers, body) = Default::default();
+        Self { status, headers, body, silent: false, echoes: false, held: None }
     }
 
     pub(crate) fn header(mut self, name: &'static str, value: impl Into<String>) -> Self {
@@ -78,6 +81,10 @@ impl Answer {
     pub(crate) fn body(mut self, body: impl Into<Bytes>) -> Self {
         self.body = body.into();
         self
+    }
+
+    pub(crate) fn echo(status: u16) -> Self {
+        Self { echoes: true, ..Self::status(status) }
     }
 
     pub(crate) fn silent() -> Self {
@@ -269,8 +276,12 @@ async fn answer(
     let (head, body) = request.into_parts();
     let body = body.collect().await.map(|b| b.to_bytes()).unwrap_or_default();
     let (method, uri, headers) = (head.method, head.uri, head.headers);
-    script.received.lock().unwrap().push(Received { method, uri, headers, body, has_certificate });
-    let answer = script.answers.lock().unwrap().pop_front().unwrap_or(Answer::status(201));
+    let received = Received { method, uri, headers, body, has_certificate };
+    script.received.lock().unwrap().push(received.clone());
+    let mut answer = script.answers.lock().unwrap().pop_front().unwrap_or(Answer::status(201));
+    if answer.echoes {
+        answer.repeat(&received);
+    }
     script.heard.notify_waiters();
     if answer.silent {
         std::future::pending::<()>().await;
@@ -288,6 +299,21 @@ async fn answer(
         response.headers_mut().insert(name, value.parse().unwrap());
     }
     Ok(response)
+}
+
+impl Answer {
+    fn repeat(&mut self, request: &Received) {
+        let Received { method, uri, headers, body, .. } = request;
+        let head: String = headers
+            .iter()
+            .map(|(name, value)| format!("{name}: {}\n", value.to_str().unwrap_or_default()))
+            .collect();
+        let body = String::from_utf8_lossy(body);
+        self.body = format!("{method} {uri}\n{head}\n{body}").into();
+        let login = headers.get(http::header::AUTHORIZATION);
+        let login = login.and_then(|value| value.to_str().ok()).unwrap_or("none").to_owned();
+        self.headers.extend([("x-request-id", login.clone()), ("retry-after", login)]);
+    }
 }
 
 const SETTINGS: u8 = 4;

@@ -70,6 +70,22 @@ pub(crate) async fn a_refused_credential_is_renewed_and_then_accepted() {
     assert!(binds[0].starts_with(b"shop\0old\0") && binds[1].starts_with(b"shop\0new\0"));
 }
 
+/// The id of a message is the only text in an answer.
+pub(crate) async fn an_echoed_credential_is_not_shown() {
+    let report = met(&[], &[Act::Named(b"id-s3cret\0")]).await;
+    assert_eq!((report.outcome, report.provider_id), (Outcome::Accepted, None));
+}
+
+#[tokio::test]
+async fn a_tenant_does_not_learn_where_the_password_of_a_message_centre_is() {
+    let mut account = FakeSmsc::start().await.account();
+    account["credential"] = json!("file:/operators-place/smpp.password");
+    let report = TestAccounts::sms(&[account], WITHIN).text().await;
+    assert_eq!(report.outcome, Outcome::Config);
+    assert_eq!(report.code.as_deref(), Some("credential_missing"));
+    assert!(!report.detail.unwrap().contains("operators-place"));
+}
+
 pub(crate) async fn a_temporary_failure_is_tried_again() {
     assert_eq!(told(0x08).await.outcome, BACKOFF);
     assert_eq!(told(0x64).await.outcome, BACKOFF);

@@ -69,6 +69,39 @@ pub(crate) async fn a_refused_credential_is_renewed_and_then_accepted() {
     assert_eq!(logins, ["AUTH PLAIN AHNob3AAb2xk", "AUTH PLAIN AHNob3AAbmV3"]);
 }
 
+/// The password alone, in base64, and as PLAIN sends it.
+pub(crate) async fn an_echoed_credential_is_not_shown() {
+    for (command, reply) in [
+        ("AUTH", "535 5.7.8 s3cret, czNjcmV0, AHNob3AAczNjcmV0"),
+        ("MAIL", "554 5.7.1 s3cret, czNjcmV0, AHNob3AAczNjcmV0"),
+        (".", "554 5.7.1 s3cret, czNjcmV0, AHNob3AAczNjcmV0"),
+        (".", "250 2.0.0 Ok: queued as s3cret"),
+    ] {
+        let relay = Relay::start().await;
+        relay.then(command, Act::Say(reply));
+        let mut account = relay.account();
+        account["user"] = json!("shop");
+        account["credential"] = json!("command:echo s3cret");
+        let report = TestAccounts::email(&[account]).mail_to(ADA).await;
+        let told = format!("{:?} {:?} {:?}", report.detail, report.code, report.provider_id);
+        assert!(told.contains("[hidden]"), "{command}: {told}");
+        for secret in ["s3cret", "czNjcmV0", "AHNob3AAczNjcmV0"] {
+            assert!(!told.contains(secret), "{command}: {told}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_tenant_does_not_learn_where_the_password_of_a_relay_is() {
+    let relay = Relay::start().await;
+    let mut account = relay.account();
+    account["user"] = json!("shop");
+    account["credential"] = json!("file:/operators-place/smtp.password");
+    let report = TestAccounts::email(&[account]).mail_to(ADA).await;
+    assert_eq!(report.code.as_deref(), Some("credential_missing"));
+    assert!(!report.detail.unwrap().contains("operators-place"));
+}
+
 pub(crate) async fn a_temporary_failure_is_tried_again() {
     for command in ["", "EHLO", "MAIL", "RCPT", "DATA", "."] {
         assert_eq!(told(command, "451 4.3.0 try later").await.outcome, BACKOFF, "{command}");

@@ -1,4 +1,5 @@
-//! Documents: those with our own keys are sealed, with the data key of their tenant or of the server.
+//! Documents: our own keys, jobs and event subscriptions are sealed, with the data key of their tenant or of the
+//! server.
 
 use std::time::Duration;
 
@@ -7,42 +8,74 @@ use postrider_core::TenantId;
 use postrider_core::ports::store::*;
 
 use super::SealedStore;
-use super::cipher::{FieldKind, is_sealed};
+use super::cipher::{FieldKind, OpenError, SealedName, is_sealed};
 
-/// The names of the documents that are sealed: `key/signing/TENANT/KIND`, with `-` for the server.
-const SECRET: &str = "key/signing/";
+/// `key/signing/TENANT/KIND`, with `-` for the server.
+const SIGNING_KEYS: &str = "key/signing/";
+/// `job/TENANT/ID`, with `*` for all tenants. A job's filter may name a recipient.
+const JOBS: &str = "job/";
+/// `event-subscription/ID`, with its tenant in the text, or none for the server. Its URL may have a token.
+const SUBSCRIPTIONS: &str = "event-subscription/";
+/// How the names of the documents that are sealed begin.
+const SEALED: [&str; 3] = [SIGNING_KEYS, JOBS, SUBSCRIPTIONS];
 
-/// Whose data key seals a document; `None` if it is not sealed.
-fn owner(name: &str) -> Option<TenantId> {
-    let (tenant, _) = name.strip_prefix(SECRET)?.rsplit_once('/')?;
-    Some(TenantId::new(if tenant == "-" { "" } else { tenant }))
+/// The server itself, as the owner of a data key.
+const SERVER: &str = "";
+
+/// Whose data key seals a document with this text; `None` if it is not sealed.
+fn owner(name: &str, json: &str) -> Option<TenantId> {
+    let named = |prefix| Some(name.strip_prefix(prefix)?.rsplit_once('/')?.0);
+    let tenant = match (named(SIGNING_KEYS), named(JOBS)) {
+        (Some("-"), _) | (_, Some("*")) => SERVER.to_owned(),
+        (Some(tenant), _) | (_, Some(tenant)) => tenant.to_owned(),
+        (None, None) if name.starts_with(SUBSCRIPTIONS) => tenant_in(json),
+        (None, None) => return None,
+    };
+    Some(TenantId::new(tenant.as_str()))
+}
+
+fn tenant_in(json: &str) -> String {
+    #[derive(serde::Deserialize)]
+    struct OwnedDocument {
+        tenant: Option<String>,
+    }
+    let read = serde_json::from_str::<OwnedDocument>(json).ok();
+    read.and_then(|document| document.tenant).unwrap_or_else(|| SERVER.to_owned())
 }
 
 impl SealedStore {
-    /// Seals documents that were written before encryption was turned on.
+    /// Seals documents that were written before encryption was turned on, or before they were sealed at all.
     pub(super) async fn seal_old_documents(&self) -> StoreResult<()> {
-        for document in self.inner.documents(SECRET).await? {
-            let Some(json) = document.json.filter(|json| !is_sealed(json)) else { continue };
-            let (expected, expires) = (Some(document.version), document.expires_at);
-            let ttl = expires.map(|at| at.since(self.inner.clock().now()));
-            // Who changed it meanwhile has sealed it.
-            self.put_document(&document.name, Some(&json), expected, ttl).await?;
+        for prefix in SEALED {
+            for document in self.inner.documents(prefix).await? {
+                let Some(json) = document.json.filter(|json| !is_sealed(json)) else { continue };
+                let (expected, expires) = (Some(document.version), document.expires_at);
+                let ttl = expires.map(|at| at.since(self.inner.clock().now()));
+                // Who changed it meanwhile has sealed it.
+                self.put_document(&document.name, Some(&json), expected, ttl).await?;
+            }
         }
         Ok(())
     }
 
     /// A document whose key was destroyed is as if it were deleted.
     async fn open_document(&self, mut document: Document) -> StoreResult<Document> {
-        let (Some(json), Some(owner)) = (&document.json, owner(&document.name)) else {
+        let Some(sealed) = document.json.as_deref().and_then(SealedName::parse) else {
             return Ok(document);
         };
-        document.json = match self.keys.open(&owner, FieldKind::Document, json).await? {
-            Ok(text) => Some(text.into_owned()),
-            Err(why) => {
-                tracing::warn!(document = document.name, ?why, "a document cannot be decrypted");
-                None
-            }
-        };
+        let (named, name) = (TenantId::new(sealed.owner), &document.name);
+        let json = document.json.as_deref().unwrap_or_default();
+        let opened = self.keys.open(&named, FieldKind::Document, json).await?;
+        // A text that was moved to the name of another owner is not opened.
+        let opened = opened.and_then(|text| match owner(name, &text) {
+            Some(owner) if owner == named => Ok(text.into_owned()),
+            _ => Err(OpenError::Damaged),
+        });
+        document.json = opened
+            .inspect_err(|why| {
+                tracing::warn!(document = name, ?why, "a document cannot be decrypted");
+            })
+            .ok();
         Ok(document)
     }
 }
@@ -56,7 +89,7 @@ impl Documents for SealedStore {
         expected: Option<DocumentVersion>,
         ttl: Option<Duration>,
     ) -> StoreResult<PutResult> {
-        let sealed = match (json, owner(name)) {
+        let sealed = match (json, json.and_then(|json| owner(name, json))) {
             (Some(json), Some(owner)) => {
                 Some(self.keys.seal(&owner, FieldKind::Document, json).await?)
             }
@@ -91,5 +124,28 @@ impl Documents for SealedStore {
             opened.push(self.open_document(document).await?);
         }
         Ok(DocumentChanges { documents: opened, ..changes })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_document_with_a_secret_or_a_recipient_has_the_key_of_its_tenant_or_of_the_server() {
+        let owner = |name, json| owner(name, json).map(|tenant| tenant.as_str().to_owned());
+        for (name, json, expected) in [
+            ("key/signing/acme/vapid", "{}", Some("acme")),
+            ("key/signing/a/b/webhook", "{}", Some("a/b")),
+            ("key/signing/-/hash", "{}", Some(SERVER)),
+            ("job/acme/job_1", "{}", Some("acme")),
+            ("job/*/job_1", "{}", Some(SERVER)),
+            ("event-subscription/evs_1", r#"{"tenant":"acme"}"#, Some("acme")),
+            ("event-subscription/evs_1", r#"{"tenant":null}"#, Some(SERVER)),
+            ("event-subscription/evs_1", "{}", Some(SERVER)),
+            ("template/acme/x", "{}", None),
+        ] {
+            assert_eq!(owner(name, json).as_deref(), expected, "{name} {json}");
+        }
     }
 }

@@ -21,7 +21,7 @@ const LOOKED_AT: usize = 1_000;
 /// What the cursor of this list begins with.
 const AUDIT_CURSOR: &str = "audit ";
 /// Actions that reveal something. What they reveal is not handed out without an entry.
-const REVEALING: [&str; 2] = ["message.content", "webhook_secrets.read"];
+const REVEALING: [&str; 3] = ["message.content", "webhook_secrets.read", "job.result"];
 /// Calls of the daily work, of which refused ones are no entries.
 const DAILY: [&str; 4] =
     ["/v1/messages", "/v1/messages/batch", "/v1/addresses", "/v1/templates/{name}/preview"];

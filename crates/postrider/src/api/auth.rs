@@ -322,30 +322,35 @@ pub(crate) fn parse_tenant(field: &str, name: &str) -> Result<TenantId, Problem>
 }
 
 fn authenticate(parts: &Parts, app: &SharedState) -> Result<Caller, Problem> {
-    let header = parts.headers.get(AUTHORIZATION).ok_or_else(|| {
-        unauthorized("there is no Authorization header; send `Authorization: Bearer KEY`")
-    })?;
-    let text = header.to_str().unwrap_or_default();
-    let bearer = match text.split_at_checked(7) {
-        Some((scheme, rest)) if scheme.eq_ignore_ascii_case("bearer ") => rest.trim(),
-        _ => {
-            return Err(unauthorized(
-                "the Authorization header carries no bearer key; send `Authorization: Bearer KEY`",
-            ));
-        }
-    };
     let from = caller_address(parts, &app.config().server.trusted_proxies);
+    let bearer = bearer(parts).map_err(|problem| {
+        with_draft(|draft| draft.address = from);
+        app.metrics.key_refused("none");
+        throttled(app, from, problem)
+    })?;
     let caller = app.keys.authenticate(bearer, from);
     note_key(&caller, bearer, from);
     caller.map_err(|rejection| throttled(app, from, rejected(app, rejection)))
 }
 
-/// Counts a wrong key or code against its address. Whoever used too many has to wait.
+fn bearer(parts: &Parts) -> Result<&str, Problem> {
+    let header = parts.headers.get(AUTHORIZATION).ok_or_else(|| {
+        unauthorized("there is no Authorization header; send `Authorization: Bearer KEY`")
+    })?;
+    match header.to_str().unwrap_or_default().split_at_checked(7) {
+        Some((scheme, rest)) if scheme.eq_ignore_ascii_case("bearer ") => Ok(rest.trim()),
+        _ => Err(unauthorized(
+            "the Authorization header carries no bearer key; send `Authorization: Bearer KEY`",
+        )),
+    }
+}
+
+/// Counts a missing or wrong key or a wrong code against its address. Whoever used too many has to wait.
 fn throttled(app: &SharedState, from: Option<std::net::IpAddr>, problem: Problem) -> Problem {
     app.failed_sign_ins.note(from).map_or_else(
         |wait| {
             app.metrics.call_limited("wrong_key");
-            Problem::too_many("this address used too many wrong keys", wait)
+            Problem::too_many("this address called too often without a key that works", wait)
         },
         |()| problem,
     )

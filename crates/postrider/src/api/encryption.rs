@@ -7,6 +7,7 @@ use postrider_store::sealed::{DataKeys, SealingStatus};
 
 use super::auth::parse_tenant;
 use super::prelude::*;
+use crate::jobs::kept::{delete_jobs, jobs};
 use crate::keys::RotationLimits;
 
 /// Whether and how the store is encrypted.
@@ -125,8 +126,9 @@ pub(crate) async fn rotate_hash_key(
     show_status(&app).await
 }
 
-/// Destroy the data key of a tenant: its bodies, addresses, recipients and signing keys cannot be read any more, and
-/// what is pending is cancelled. What the tenant sends from now on gets a new key.
+/// Destroy the data key of a tenant: its bodies, addresses, recipients and signing keys cannot be read any more, what
+/// is pending is cancelled, and its event subscriptions and jobs are gone. What the tenant sends from now on gets a new
+/// key.
 #[utoipa::path(post, path = "/v1/encryption/tenants/{name}/destroy", tag = "administration",
     params(("name" = String, Path)), request_body = DestroyRequest,
     responses((status = 204), (status = "4XX", body = Problem)))]
@@ -141,10 +143,15 @@ pub(crate) async fn destroy(
         let allowed = "the name of the tenant whose key is destroyed";
         return Err(Problem::field("confirm", quoted(&request.confirm), allowed));
     }
+    let own_jobs = jobs(&*app.store, Some(&tenant)).await?;
     if !keys(&app)?.destroy(&tenant).await? {
         return Err(Problem::not_found("data key of the tenant", shortened(&name)));
     }
     app.signing.forget(&tenant).await?;
+    for subscription in app.events.subscriptions.of(Some(&tenant)) {
+        app.events.subscriptions.delete(&subscription.id).await?;
+    }
+    delete_jobs(&*app.store, &own_jobs).await?;
     audit(&access.caller, "encryption.destroy", &tenant, 1);
     note_audit(|draft| draft.tenant = Some(tenant.clone()));
     Ok(StatusCode::NO_CONTENT)

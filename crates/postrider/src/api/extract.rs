@@ -60,7 +60,13 @@ pub(crate) async fn guarded(
         Err(problem) => problem.into_response(),
         Ok(()) => {
             let method = request.method().clone();
-            audited(&app, rules, &method, answered(&app, rules, request, next)).await
+            let answer = async {
+                match rules.is_stream {
+                    true => next.run(request).await,
+                    false => in_time(&app, request, next).await,
+                }
+            };
+            audited(&app, rules, &method, answer).await
         }
     };
     let headers = answer.headers_mut();
@@ -69,10 +75,19 @@ pub(crate) async fn guarded(
     answer
 }
 
-async fn answered(app: &SharedState, rules: CallRules, request: Request, next: Next) -> Response {
-    if rules.is_stream {
-        return next.run(request).await;
+/// Limits the calls of an address, and the time of a call, where no key is needed.
+pub(crate) async fn guarded_without_key(
+    State(app): State<SharedState>,
+    request: Request,
+    next: Next,
+) -> Response {
+    match limit_address(&app, &request) {
+        Ok(()) => in_time(&app, request, next).await,
+        Err(problem) => problem.into_response(),
     }
+}
+
+async fn in_time(app: &SharedState, request: Request, next: Next) -> Response {
     let time = Duration::from_secs(app.config().server.request_timeout_s) + DEADLINE_AFTER;
     match tokio::time::timeout(time, next.run(request)).await {
         Ok(answer) => answer,
@@ -85,6 +100,11 @@ fn checked(app: &SharedState, rules: CallRules, request: &Request) -> Result<(),
         let detail = "this call takes no query parameters";
         return Err(Problem::new(400, "invalid_query", "The query cannot be understood", detail));
     }
+    limit_address(app, request)
+}
+
+/// Takes one of the requests of the caller's address.
+fn limit_address(app: &SharedState, request: &Request) -> Result<(), Problem> {
     let config = app.config();
     let server = &config.server;
     let Some(peer) = request.extensions().get::<PeerAddress>() else { return Ok(()) };

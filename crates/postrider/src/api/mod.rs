@@ -256,7 +256,10 @@ pub fn router(app: SharedState) -> Router {
                 let state = (app.clone(), rules);
                 methods.route_layer(from_fn_with_state(state, extract::guarded))
             }
-            None => methods,
+            None if HEALTH_PATHS.contains(&path) => methods,
+            None => {
+                methods.route_layer(from_fn_with_state(app.clone(), extract::guarded_without_key))
+            }
         };
         router = router.route(path, methods);
     }
@@ -273,6 +276,9 @@ pub fn metrics_router(app: SharedState) -> Router {
         .method_not_allowed_fallback(wrong_method)
         .with_state(app)
 }
+
+/// Paths that answer however often they are called: who asks decides whether the server goes on running.
+const HEALTH_PATHS: [&str; 2] = ["/healthz", "/readyz"];
 
 /// Paths that take query parameters. Each handler refuses unknown ones.
 const QUERY_PATHS: [&str; 14] = [

@@ -173,7 +173,9 @@ pub fn json() -> String {
 }
 
 /// This description.
-#[utoipa::path(get, path = "/openapi.json", tag = "overview", security(()), responses((status = 200, description = "OpenAPI 3.1")))]
+#[utoipa::path(get, path = "/openapi.json", tag = "overview", security(()),
+    responses((status = 200, description = "OpenAPI 3.1"), (status = 429, body = super::Problem),
+        (status = 503, body = super::Problem)))]
 pub(crate) async fn document() -> Response {
     ([("content-type", "application/json")], json()).into_response()
 }

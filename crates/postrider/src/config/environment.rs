@@ -16,6 +16,9 @@ const ALIASES: [(&str, &str); 2] = [
     ("VAPID_PRIVATE_KEY", "POSTRIDER_WEBPUSH__VAPID_PRIVATE_KEY"),
 ];
 
+/// Sections that are tables by name.
+const NAMED_TABLES: [&str; 4] = ["classes", "tenants", "accounts", "templates"];
+
 /// The variables that configure the server.
 #[derive(Debug, Clone, Default)]
 pub struct Environment(BTreeMap<String, String>);
@@ -48,11 +51,11 @@ impl Environment {
         let defaults = Value::try_from(Config::default()).unwrap_or(Value::Table(Table::new()));
         for (name, value) in &self.0 {
             let (name, value) = match name.strip_suffix("_FILE") {
-                Some(base) if known(&path_of(base)) => (base, read(value)?),
+                Some(base) if known(&path_of(base), &defaults) => (base, read(value)?),
                 _ => (name.as_str(), value.clone()),
             };
             let path = path_of(name);
-            if !known(&path) {
+            if !known(&path, &defaults) {
                 return Err(ConfigError::UnknownVariable { variable: name.to_owned() });
             }
             set(table, &path, typed(&value, lookup(&defaults, &path)));
@@ -80,10 +83,14 @@ fn path_of(name: &str) -> Vec<String> {
     name.trim_start_matches(PREFIX).split("__").map(str::to_ascii_lowercase).collect()
 }
 
-fn known(path: &[String]) -> bool {
+/// Whether there is such a setting. What is in a table by name is checked when it is read.
+fn known(path: &[String], defaults: &Value) -> bool {
     match path {
-        [section, _, _, ..] => {
-            ["classes", "tenants", "accounts", "templates"].contains(&section.as_str())
+        [section, field, _, ..] => {
+            let is_table = |value: &Value| {
+                value.get(section).and_then(|s| s.get(field)).is_some_and(Value::is_table)
+            };
+            NAMED_TABLES.contains(&section.as_str()) || is_table(defaults)
         }
         [section, field] => {
             let named = sections::all().into_iter().find(|known| known.name == section);
@@ -118,12 +125,11 @@ fn typed(value: &str, default: Option<&Value>) -> Value {
 fn lookup<'a>(value: &'a Value, path: &[String]) -> Option<&'a Value> {
     // A secret has no default, and is always a text.
     const TEXT: Value = Value::String(String::new());
-    if let [_, field] = path
-        && (field.ends_with("key") || field.ends_with("_file"))
-    {
-        return Some(const { &TEXT });
-    }
-    path.iter().try_fold(value, |v, key| v.get(key))
+    let default = path.iter().try_fold(value, |v, key| v.get(key));
+    default.or_else(|| match path {
+        [_, field] if field.ends_with("key") || field.ends_with("_file") => Some(const { &TEXT }),
+        _ => None,
+    })
 }
 
 fn set(mut table: &mut Table, path: &[String], value: Value) {
@@ -134,4 +140,96 @@ fn set(mut table: &mut Table, path: &[String], value: Value) {
         table = inner;
     }
     table.insert(last.clone(), value);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn variable(path: &[&str]) -> String {
+        format!("{PREFIX}{}", path.join("__").to_ascii_uppercase())
+    }
+
+    fn applied(variables: &[(String, String)]) -> Table {
+        let mut table = Table::new();
+        Environment::of(variables.iter().cloned()).apply(&mut table).unwrap();
+        table
+    }
+
+    #[test]
+    fn every_setting_of_every_section_is_set_by_a_variable() {
+        let defaults = Value::try_from(Config::default()).unwrap();
+        let mut count = 0;
+        for section in sections::all() {
+            for setting in section.settings {
+                let default = defaults.get(section.name).and_then(|s| s.get(setting.name));
+                let (text, expected) = match default {
+                    Some(Value::Boolean(is)) => ((!is).to_string(), Value::Boolean(!is)),
+                    Some(Value::Integer(n)) => ((n + 1).to_string(), Value::Integer(n + 1)),
+                    Some(Value::Float(n)) => ("0.25".to_owned(), Value::Float(n * 0.0 + 0.25)),
+                    Some(Value::Array(_)) => ("[\"a\"]".to_owned(), Value::Array(vec!["a".into()])),
+                    Some(Value::Table(_)) => {
+                        let inner = Table::from_iter([("a".to_owned(), Value::from("b"))]);
+                        ("{ a = \"b\" }".to_owned(), Value::Table(inner))
+                    }
+                    _ => ("some text".to_owned(), Value::from("some text")),
+                };
+                let name = variable(&[section.name, setting.name]);
+                let found = applied(&[(name.clone(), text)]);
+                assert_eq!(found[section.name][setting.name], expected, "{name}");
+                count += 1;
+            }
+        }
+        assert!(count > 150, "{count} settings");
+    }
+
+    #[test]
+    fn every_default_can_be_written_into_the_environment() {
+        let plain = Config::parse("", "test", &Environment::empty()).unwrap();
+        let defaults = Value::try_from(plain).unwrap();
+        let mut variables = Vec::new();
+        for section in sections::all() {
+            for (name, value) in defaults[section.name].as_table().unwrap() {
+                let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                variables.push((variable(&[section.name, name]), text));
+            }
+        }
+        let config = Config::parse("", "test", &Environment::of(variables)).unwrap();
+        assert_eq!(Value::try_from(config).unwrap(), defaults);
+    }
+
+    #[test]
+    fn tables_by_name_have_one_part_more_wherever_they_are() {
+        let of = |name: &[&str], value: &str| (variable(name), value.to_owned());
+        let config = Config::parse(
+            "",
+            "test",
+            &Environment::of([
+                of(&["alerts", "routes", "ops", "kind"], "webhook"),
+                of(&["alerts", "routes", "ops", "url"], "https://alerts.example/x"),
+                of(&["alerts", "routes", "ops", "severity"], "critical"),
+                of(&["traces", "headers", "authorization"], "env:TOKEN"),
+                of(&["network", "hosts", "internal"], "10.0.0.7"),
+                of(&["tenants", "acme", "weight"], "2"),
+                of(&["classes", "otp", "ttl_s"], "61"),
+                of(&["accounts", "mail", "channel"], "email"),
+                of(&["accounts", "mail", "tenant"], "*"),
+                of(&["accounts", "mail", "from"], "a@shop.example"),
+                of(&["accounts", "mail", "host"], "mail.shop.example"),
+                of(&["templates", "hello", "locales", "en", "title"], "Hello"),
+            ]),
+        )
+        .unwrap();
+        let value = Value::try_from(&config).unwrap();
+        assert_eq!(value["alerts"]["routes"]["ops"]["severity"].as_str(), Some("critical"));
+        assert_eq!(value["traces"]["headers"]["authorization"].as_str(), Some("env:TOKEN"));
+        assert_eq!(value["network"]["hosts"]["internal"].as_str(), Some("10.0.0.7"));
+        assert_eq!(value["accounts"]["mail"]["channel"].as_str(), Some("email"));
+        assert_eq!(config.classes["otp"].ttl_s, 61);
+        for wrong in [&["server", "listen", "x"][..], &["alerts", "rutes", "ops", "kind"]] {
+            let wrong = Environment::of([of(wrong, "1")]);
+            let error = Config::parse("", "test", &wrong).unwrap_err().to_string();
+            assert!(error.contains("POSTRIDER_"), "{error}");
+        }
+    }
 }

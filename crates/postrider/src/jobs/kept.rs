@@ -111,6 +111,17 @@ pub(crate) async fn change(
     Err(StoreError::Io { what, cause: None })
 }
 
+/// Deletes these jobs, whatever they are doing.
+pub(crate) async fn delete_jobs(
+    store: &(impl Documents + ?Sized),
+    all: &[KeptJob],
+) -> StoreResult<()> {
+    for kept in all {
+        store.put_document(&name_of(&kept.record), None, None, None).await?;
+    }
+    Ok(())
+}
+
 /// Deletes ended jobs of a tenant beyond those that are kept.
 pub(crate) async fn forget_oldest(
     store: &(impl Documents + ?Sized),

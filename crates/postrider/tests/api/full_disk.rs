@@ -9,7 +9,7 @@ use postrider::client::whole;
 use postrider_store::{EmbeddedStore, StoreOptions, SystemClock};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use postrider_testkit::server::{ServerFixture, message, reply};
+use postrider_testkit::server::{ServerFixture, eventually, message, reply};
 
 #[tokio::test]
 async fn a_full_store_answers_503_with_retry_after_and_heals() {
@@ -70,5 +70,51 @@ async fn a_connection_that_asks_nothing_is_closed() {
         let closed = idle.read_to_end(&mut rest);
         let closed = tokio::time::timeout(std::time::Duration::from_secs(10), closed).await;
         assert!(closed.is_ok(), "still open after {beginning:?}");
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_revealed_while_its_entry_in_the_audit_log_cannot_be_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = Arc::new(SystemClock);
+    let store = EmbeddedStore::open(dir.path(), clock, StoreOptions::default()).unwrap();
+    let store = Arc::new(store);
+    let server = ServerFixture::over(store.clone()).await;
+    let admin = server.admin();
+    let sent = server.post(message().to_string()).await.body;
+    let export = serde_json::json!({"kind": "export", "filter": {"channel": "webhook"}});
+    let job = admin.post("/v1/jobs", &export).await.unwrap();
+    let job = format!("/v1/jobs/{}", job["id"].as_str().unwrap());
+    eventually(&admin, &job, |job| job["state"] == "done").await;
+    let paths = [
+        format!("/v1/messages/{}/content", sent["id"].as_str().unwrap()),
+        "/v1/webhook-secrets".to_owned(),
+        format!("{job}/result"),
+    ];
+    let read = async |path: &str| {
+        let body = whole("".into());
+        admin.send(Method::GET, path, "application/json", body).await.unwrap().status().as_u16()
+    };
+    for path in &paths {
+        assert_eq!(read(path).await, 200, "{path}");
+    }
+    store.limit_size(Some(1)).await.unwrap();
+    // The data file has free pages, which others use up.
+    let mut large = message();
+    large["content"]["body"] = "x".repeat(2_000).into();
+    let mut accepted = 0;
+    while server.post(large.to_string()).await.status == 202 {
+        accepted += 1;
+        assert!(accepted < 1_000, "the disk is never full");
+    }
+    for path in &paths {
+        let mut status = 200;
+        for _ in 0..200 {
+            status = read(path).await;
+            if status != 200 {
+                break;
+            }
+        }
+        assert_eq!(status, 503, "{path}");
     }
 }

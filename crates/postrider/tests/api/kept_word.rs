@@ -178,3 +178,86 @@ async fn an_operator_may_set_the_window_of_ttl_0_and_the_longest_retry_after() {
     // A quarter more, so that not all come back at once.
     assert!((40..=51).contains(&wait), "{waiting}");
 }
+
+/// A receiver that answers every call with this status.
+async fn start_answering(status: u16) -> String {
+    let receiver = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", receiver.local_addr().unwrap());
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = receiver.accept().await {
+            let _ = stream.read(&mut [0; 4096]).await;
+            let answer =
+                format!("HTTP/1.1 {status} No\r\nconnection: close\r\ncontent-length: 0\r\n\r\n");
+            let _ = stream.write_all(answer.as_bytes()).await;
+        }
+    });
+    url
+}
+
+#[tokio::test]
+async fn an_operator_may_set_how_long_a_repeat_is_recognised() {
+    let settings = "[network]\nallow_private_targets = true\nallow_plain_http = true\n[dispatch]\n\
+                    dedup_window_s = 3\n";
+    let server = ServerFixture::with(settings).await;
+    let admin = server.admin();
+    let address = json!({"channel": "webhook", "url": start_answering(204).await});
+    // At least until it expires.
+    let message = json!({"to": {"address": address}, "content": {"title": "x"},
+        "dedupe": "content", "ttl_s": 3});
+    let send =
+        async || reply(&admin, http::Method::POST, "/v1/messages", message.to_string()).await.body;
+    let first = send().await;
+    let repeat = send().await;
+    assert_eq!((&repeat["id"], &repeat["duplicate"]), (&first["id"], &json!(true)), "{repeat}");
+    let started = std::time::Instant::now();
+    while send().await["duplicate"] == true {
+        assert!(started.elapsed().as_secs() < 20, "a repeat is still recognised");
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+}
+
+#[tokio::test]
+async fn an_operator_may_set_how_long_a_delivery_waits_for_a_person() {
+    let settings = "[network]\nallow_private_targets = true\nallow_plain_http = true\n[dispatch]\n\
+                    park_s = 77\n[[classify]]\nservice = \"webhook\"\nstatus = 401\noutcome = \"config\"\n";
+    let server = ServerFixture::with(settings).await;
+    let admin = server.admin();
+    let address = json!({"channel": "webhook", "url": start_answering(401).await});
+    let message = json!({"to": {"address": address}, "content": {}, "ttl_s": 86_000});
+    let sent = admin.post("/v1/messages", &message).await.unwrap();
+    let path = format!("/v1/deliveries/{}", sent["deliveries"][0]["id"].as_str().unwrap());
+    let waiting = eventually(&admin, &path, |delivery| delivery["log"][0]["next_at"].is_string());
+    let attempt = &waiting.await["log"][0];
+    let time = |value: &Value| value.as_str().unwrap().parse::<jiff::Timestamp>().unwrap();
+    let wait = time(&attempt["next_at"]).duration_since(time(&attempt["at"])).as_secs();
+    assert!((76..=78).contains(&wait), "{attempt}");
+}
+
+#[tokio::test]
+async fn a_reload_of_the_breaker_holds_for_accounts_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let secret = folder.path().join("secret");
+    std::fs::write(&secret, "s3cret").unwrap();
+    let settings = format!(
+        "[network]\nallow_private_targets = true\nallow_plain_http = true\n\
+         [breaker]\nopen_s = 3000\nopen_s_max = 6000\n\
+         [accounts.gateway]\nchannel = \"sms\"\nprovider = \"http\"\ntenant = \"*\"\n\
+         url = \"{}/send\"\nfields = {{ to = \"{{to}}\", text = \"{{text}}\" }}\nauth = \"bearer\"\n\
+         credential = \"file:{}\"\n",
+        start_answering(401).await,
+        secret.display()
+    );
+    let server = ServerFixture::with(&settings).await;
+    let admin = server.admin();
+    let shorter = json!({"open_s": 30, "open_s_max": 30}).to_string();
+    let set = reply(&admin, http::Method::PUT, "/v1/limits/breaker", shorter).await;
+    assert_eq!(set.status, 200, "{:?}", set.body);
+    let address = json!({"channel": "sms", "phone": "+4915112345678"});
+    let message = json!({"to": {"address": address}, "content": {"title": "x"}});
+    admin.post("/v1/messages", &message).await.unwrap();
+    let held = |page: &Value| page["accounts"][0]["until"].is_string();
+    let shown = eventually(&admin, "/v1/accounts", held).await;
+    let until = shown["accounts"][0]["until"].as_str().unwrap().parse::<jiff::Timestamp>().unwrap();
+    let wait = until.duration_since(jiff::Timestamp::now()).as_secs();
+    assert!((1..=60).contains(&wait), "{wait} s: {shown}");
+}

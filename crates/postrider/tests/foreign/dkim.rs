@@ -97,8 +97,52 @@ fn dkimpy_verifies_both_algorithms_and_sees_every_change() {
             changed("List-Unsubscribe-Post: ", "List-Unsubscribe-Post: x"),
             // A second From in front of ours: it is signed once more than it occurs.
             changed("Date: ", "From: boss@shop.example\r\nDate: "),
+            changed("Date: ", "To: eve@evil.example\r\nDate: "),
+            changed("Date: ", "Subject: Pay here\r\nDate: "),
+            changed("Date: ", "Date: Thu, 01 Jan 2026 00:00:00 +0000\r\nDate: "),
+            changed("Date: ", "Reply-To: eve@evil.example\r\nDate: "),
+            // Behind the others, where readers take the last one.
+            changed("\r\n\r\n", "\r\nSubject: Pay here\r\n\r\n"),
         ],
     );
     let (good, bad) = (json!([true, true]), json!([false, false]));
-    assert_eq!(told, json!([good, [true], bad, bad, bad, bad]));
+    assert_eq!(told, json!([good, [true], bad, bad, bad, bad, bad, bad, bad, bad, bad]));
+}
+
+#[test]
+fn a_signature_ends_after_some_days_and_covers_a_reply_to_that_is_not_there() {
+    let day_ms = 86_400_000;
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let now_ms = i64::try_from(now.as_millis()).unwrap();
+    let keys = keys();
+    let records: serde_json::Map<_, _> = keys
+        .iter()
+        .map(|(name, key)| {
+            (format!("{name}._domainkey.shop.example."), key.record().unwrap().into())
+        })
+        .collect();
+    let signed = |days: i64| {
+        let draft = MailDraft {
+            delivery: DeliveryId(9),
+            date: Timestamp(now_ms - days * day_ms),
+            from: Mailbox { name: None, address: "news@shop.example" },
+            to: Mailbox { name: None, address: "ada@example.org" },
+            reply_to: None,
+            subject: "Shipped",
+            text: "Hello",
+            html: None,
+            unsubscribe: Unsubscribe::default(),
+            feedback_id: None,
+        };
+        let mail = draft.build();
+        let sign = |(name, key): &(&str, DkimKey)| {
+            key.sign("shop.example", name, &mail, draft.date).unwrap()
+        };
+        mail.write(&keys.iter().map(sign).collect::<Vec<_>>())
+    };
+    let yesterday = String::from_utf8(signed(1)).unwrap();
+    let answered = yesterday.replacen("Date: ", "Reply-To: eve@evil.example\r\nDate: ", 1);
+    let told =
+        verify(&records.into(), &[yesterday.into_bytes(), answered.into_bytes(), signed(60)]);
+    assert_eq!(told, json!([[true, true], [false, false], [false, false]]));
 }

@@ -12,7 +12,7 @@ use crate::fixture::{Attacker, PATIENCE, server};
 
 const SECRET: &str = "s3cr3t/9";
 
-/// A receiver that refuses every request and repeats its head, three times: as it came, across the place where a
+/// A receiver that refuses every request and repeats it and the secret: as it came, across the place where a
 /// detail is cut off, and in a header.
 async fn start_echo() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -28,6 +28,12 @@ async fn start_echo() -> SocketAddr {
                     }
                     head += &String::from_utf8_lossy(&part[..read]);
                 }
+                let wanted = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+                let wanted = wanted.map_or(0, |length| length.trim().parse().unwrap_or(0));
+                while head.split_once("\r\n\r\n").is_some_and(|(_, body)| body.len() < wanted) {
+                    let read = stream.read(&mut part).await.unwrap_or(0);
+                    head += &String::from_utf8_lossy(&part[..read]);
+                }
                 let filler = "x".repeat(1010_usize.saturating_sub(head.len()));
                 let body = format!("{head}{filler}{SECRET}{SECRET}{SECRET}");
                 let answer = format!(
@@ -40,6 +46,20 @@ async fn start_echo() -> SocketAddr {
         }
     });
     address
+}
+
+/// Accounts of the tenant `acme` at the receiver, one for each way to log in to a gateway.
+fn gateways(receiver: SocketAddr, secret: &str) -> String {
+    let ways = [("basic", "to"), ("bearer", "to"), ("header:x-gateway-key", "to"), ("none", "key")];
+    let account = |(nth, (auth, field)): (usize, &(&str, &str))| {
+        let value = if *field == "key" { "{secret}" } else { "{to}" };
+        format!(
+            "[accounts.gateway{nth}]\nchannel = \"sms\"\nprovider = \"http\"\ntenant = \"acme{nth}\"\n\
+             url = \"http://{receiver}/send\"\nfields = {{ to = \"{{to}}\", text = \"{{text}}\", {field}_ = \"{value}\" }}\n\
+             user = \"shop\"\nauth = \"{auth}\"\ncredential = \"file:{secret}\"\n"
+        )
+    };
+    ways.iter().enumerate().map(account).collect()
 }
 
 /// A server with one credential, for the tenant `acme` at the receiver, and a bot whose token is not there.
@@ -115,6 +135,68 @@ async fn an_echoed_credential_is_not_shown() {
         assert!(!shown.contains(part), "{part}: {shown}");
         assert!(!server.server_log().unwrap().contains(part), "in the log");
     }
+}
+
+#[tokio::test]
+async fn an_echoed_credential_of_an_account_is_not_shown() {
+    let receiver = start_echo().await;
+    let mut server = ProcessFixture::new(env!("CARGO_BIN_EXE_postrider"), "").unwrap();
+    let file = server.path("gateway.secret");
+    std::fs::write(&file, SECRET).unwrap();
+    let accounts = gateways(receiver, &file.display().to_string());
+    server.write_config(&format!("{LOCAL_TARGETS}{accounts}")).unwrap();
+    server.start().unwrap();
+    let admin = Attacker::admin(&server);
+    for nth in 0..4 {
+        let tenant = admin.scoped("tenant", &format!("acme{nth}")).await;
+        let message = json!({
+            "to": {"address": {"channel": "sms", "phone": "+4915112345678"}},
+            "content": {"title": "x"},
+            "retry": {"retries": 0},
+        });
+        let sent = tenant.post("/v1/messages", &message).await;
+        assert_eq!(sent.status, 202, "{}", sent.body);
+        let shown = attempted(&tenant, &sent.json()).await;
+        assert!(shown.contains("[hidden]"), "gateway {nth} repeated it: {shown}");
+        // As it is, and as Basic and a form have it.
+        for part in ["s3cr", "3t/9", "cr3t", "c2hvcDpzM2NyM3QvO", "3t%2F9", "15112345678"] {
+            assert!(!shown.contains(part), "gateway {nth}: {part}: {shown}");
+            assert!(!server.server_log().unwrap().contains(part), "{part} in the log");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_tenant_cannot_send_through_the_account_of_another() {
+    let receiver = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut server = ProcessFixture::new(env!("CARGO_BIN_EXE_postrider"), "").unwrap();
+    let file = server.path("gateway.secret");
+    std::fs::write(&file, SECRET).unwrap();
+    let accounts = gateways(receiver.local_addr().unwrap(), &file.display().to_string());
+    server.write_config(&format!("{LOCAL_TARGETS}{accounts}")).unwrap();
+    server.start().unwrap();
+    let admin = Attacker::admin(&server);
+    let thief = admin.scoped("tenant", "thief").await;
+    let address = json!({"channel": "sms", "phone": "+4915112345678"});
+    for (path, body) in [
+        ("/v1/messages", json!({"to": {"address": address}, "content": {"title": "x"}})),
+        ("/v1/addresses", address.clone()),
+    ] {
+        let refused = thief.post(path, &body).await;
+        assert_eq!(refused.status, 422, "{path}: {}", refused.body);
+        assert!(!refused.body.contains("gateway"), "{}", refused.body);
+    }
+    // Nor by speaking for the tenant that has it.
+    let posing = thief.with_header("postrider-tenant", "acme0");
+    let message = json!({"to": {"address": address}, "content": {"title": "x"}});
+    let refused = posing.post("/v1/messages", &message).await;
+    assert_eq!(refused.status, 403, "{}", refused.body);
+    for path in ["/v1/accounts", "/v1/lanes", "/v1/problems", "/v1/stats"] {
+        let shown = thief.get(path).await.body;
+        assert!(!shown.contains("gateway") && !shown.contains("acme"), "{path}: {shown}");
+    }
+    let called = tokio::time::timeout(Duration::from_millis(300), receiver.accept()).await;
+    assert!(called.is_err(), "the gateway of another tenant was called");
 }
 
 #[tokio::test]

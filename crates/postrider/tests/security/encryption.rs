@@ -15,6 +15,9 @@ const SECOND: &str = "QyHn0v6kPz3tXwLm9aBsRf2uJd8eGc5iVo7TqYhK1xE=";
 const BODY: &str = "the-body-that-nobody-may-read";
 const PATH: &str = "the-path-that-nobody-may-read";
 const RECIPIENT: &str = "ada-that-nobody-may-find";
+const PHONE: &str = "+4915112345678";
+/// How every private key of VAPID begins: PKCS#8 of a P-256 key, in base64.
+const VAPID_KEY: &str = "MIGHAgEAMBMGByqGSM49AgEG";
 
 fn config(key: &str, previous: &[&str]) -> String {
     let previous: Vec<_> = previous.iter().map(|name| format!("\"file:{name}\"")).collect();
@@ -69,12 +72,69 @@ fn found(folder: &Path, word: &str) -> Vec<String> {
     files
 }
 
+const GATEWAY: &str = "[accounts.phone]\nchannel = \"sms\"\ntenant = \"*\"\naccount_sid = \"AC1\"\n\
+                       from = \"+15550100\"\ncredential = \"env:NO_SECRET\"\n";
+
+/// A VAPID key, a phone number, and a subscription and a job that name others.
+async fn keep_documents(admin: &Attacker, of_all: &Attacker) {
+    let subscription = json!({"name": "mine", "enabled": false,
+        "url": format!("https://hooks.example.com/{PATH}/events")});
+    let phone = json!({"channel": "sms", "phone": PHONE});
+    let job = json!({"kind": "cancel", "filter": {"recipient": RECIPIENT}, "rate_per_s": 0.1});
+    for (caller, path, body, status) in [
+        (admin, "/v1/vapid/rotate", json!({}), 200),
+        (admin, "/v1/addresses", phone, 201),
+        (admin, "/v1/event-subscriptions", subscription.clone(), 201),
+        (of_all, "/v1/event-subscriptions", subscription, 201),
+        (admin, "/v1/jobs", job, 202),
+    ] {
+        let made = caller.post(path, &body).await;
+        assert_eq!(made.status, status, "{path}: {}", made.body);
+    }
+}
+
+/// Subscriptions and jobs as their tenant sees them.
+async fn documents(admin: &Attacker) -> String {
+    let (subscriptions, jobs) =
+        (admin.get("/v1/event-subscriptions").await, admin.get("/v1/jobs").await);
+    format!("{}{}", subscriptions.body, jobs.body)
+}
+
+#[tokio::test]
+async fn documents_from_before_encryption_was_turned_on_are_sealed_at_the_start() {
+    let (mut server, [first, _]) = fixture();
+    server.write_config(GATEWAY).unwrap();
+    server.start().unwrap();
+    let admin = Attacker::admin(&server);
+    keep_documents(&admin, &admin.with_header("postrider-tenant", "*")).await;
+    stop(&mut server);
+    let data = server.path("data");
+    // So these are the words to look for, and the last ones are in documents only.
+    for word in [PATH, RECIPIENT, VAPID_KEY, PHONE] {
+        assert!(!found(&data, word).is_empty(), "{word} is nowhere");
+    }
+    server.write_config(&format!("{GATEWAY}{}", config(&first, &[]))).unwrap();
+    server.start().unwrap();
+    let shown = documents(&Attacker::admin(&server)).await;
+    assert!(shown.contains(PATH) && shown.contains(RECIPIENT), "{shown}");
+    stop(&mut server);
+    let database = rusqlite::Connection::open(data.join("postrider.db")).unwrap();
+    let mut rows = database.prepare("SELECT name, json FROM document").unwrap();
+    let rows = rows.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?)));
+    for (name, json) in rows.unwrap().map(Result::unwrap) {
+        for word in [PATH, RECIPIENT, VAPID_KEY] {
+            assert!(!json.contains(word), "{word} is in {name}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn the_data_folder_has_no_body_address_recipient_or_secret() {
     let (mut server, [first, _]) = fixture();
-    server.write_config(&config(&first, &[])).unwrap();
+    server.write_config(&format!("{GATEWAY}{}", config(&first, &[]))).unwrap();
     server.start().unwrap();
     let admin = Attacker::admin(&server);
+    keep_documents(&admin, &admin.with_header("postrider-tenant", "*")).await;
     let mut sent = Vec::new();
     for number in 0..20 {
         sent.push(send(&admin, number).await);
@@ -104,7 +164,9 @@ async fn the_data_folder_has_no_body_address_recipient_or_secret() {
     let addresses = admin.get(&format!("/v1/addresses?recipient={RECIPIENT}")).await.json();
     assert_eq!(addresses["items"].as_array().unwrap().len(), 1, "{addresses:#}");
     for _ in 0..2 {
-        for word in [BODY, PATH, RECIPIENT, &secret] {
+        let shown = documents(&admin).await;
+        assert!(shown.contains(PATH) && shown.contains(RECIPIENT), "{shown}");
+        for word in [BODY, PATH, RECIPIENT, PHONE, VAPID_KEY, &secret] {
             let files = found(&server.path("data"), word);
             assert!(files.is_empty(), "{word} is in {files:?}");
         }
@@ -176,7 +238,7 @@ async fn a_killed_rotation_of_the_master_key_loses_nothing() {
 #[tokio::test]
 async fn a_destroyed_key_takes_the_data_of_its_tenant_and_no_others() {
     let (mut server, [first, _]) = fixture();
-    server.write_config(&config(&first, &[])).unwrap();
+    server.write_config(&format!("{GATEWAY}{}", config(&first, &[]))).unwrap();
     server.start().unwrap();
     let admin = Attacker::admin(&server);
     let [acme, shop] = ["acme", "shop"].map(|name| admin.with_header("postrider-tenant", name));
@@ -187,8 +249,14 @@ async fn a_destroyed_key_takes_the_data_of_its_tenant_and_no_others() {
     let tenant_admin = admin.scoped("admin", "acme").await;
     let refused = tenant_admin.post(path, &json!({"confirm": "acme"})).await;
     assert_eq!(refused.status, 403, "{}", refused.body);
+    for caller in [&acme, &shop] {
+        keep_documents(caller, caller).await;
+    }
     assert_eq!(admin.post(path, &json!({"confirm": "acme"})).await.status, 204);
     for _ in 0..2 {
+        let (gone, there) = (documents(&acme).await, documents(&shop).await);
+        assert!(!gone.contains(PATH) && !gone.contains(RECIPIENT), "{gone}");
+        assert!(there.contains(PATH) && there.contains(RECIPIENT), "{there}");
         assert_eq!(acme.get(&format!("/v1/messages/{of_acme}/content")).await.status, 404);
         assert!(content(&shop, &of_shop).await.contains(BODY));
         stop(&mut server);

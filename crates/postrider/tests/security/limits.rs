@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use postrider_testkit::process::ProcessFixture;
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -102,6 +103,121 @@ async fn guessing_keys_is_slowed_down_and_costs_others_nothing() {
     // Neither others nor a right key of the same address.
     assert_eq!(admin.get("/v1/stats").await.status, 200);
     assert_eq!(admin.from([127, 0, 0, 9]).get("/v1/stats").await.status, 200);
+}
+
+#[tokio::test]
+async fn calls_without_a_key_are_slowed_down_too() {
+    let server = server("");
+    let admin = Attacker::admin(&server);
+    let nobody = admin.from([127, 0, 0, 9]);
+    let mut statuses = Vec::new();
+    for _ in 0..40 {
+        let mut stream = nobody.connect().await;
+        let head = "GET /v1/stats HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n";
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let answer = read_end(&mut stream, PATIENCE).await;
+        statuses.push(answer.split(' ').nth(1).unwrap().parse::<u16>().unwrap());
+    }
+    assert_eq!(statuses[0], 401);
+    let slowed = statuses.iter().filter(|status| **status == 429).count();
+    assert!(slowed >= 15, "{statuses:?}");
+    assert_eq!(nobody.get("/v1/stats").await.status, 200, "a right key of the same address");
+}
+
+#[tokio::test]
+async fn pages_without_a_key_have_the_rate_of_an_address_and_health_checks_have_none() {
+    let server = server("[server]\naddress_requests_per_s = 0.1\naddress_requests_burst = 5\n");
+    let admin = Attacker::admin(&server);
+    for (last, path) in [(9, "/docs"), (10, "/openapi.json"), (11, "/metrics")] {
+        let attacker = admin.from([127, 0, 0, last]);
+        let mut refused = 0;
+        for _ in 0..15 {
+            let answer = attacker.get(path).await;
+            refused += usize::from(answer.status == 429);
+        }
+        assert!((9..=10).contains(&refused), "{path}: {refused} of 15");
+        for path in ["/healthz", "/readyz"] {
+            assert_eq!(attacker.get(path).await.status, 200, "{path}");
+        }
+    }
+    assert_eq!(admin.get("/docs").await.status, 200, "another address is served");
+}
+
+#[tokio::test]
+async fn a_key_has_a_bounded_number_of_calls_at_once() {
+    let server = server("[server]\nkey_calls_max = 3\n");
+    let admin = Attacker::admin(&server);
+    let (greedy, other) =
+        (admin.scoped("tenant", "greedy").await, admin.scoped("tenant", "other").await);
+    // Their bodies never come, so three stay open, and the others are refused.
+    let mut open = Vec::new();
+    for _ in 0..6 {
+        open.push(greedy.open("POST", "/v1/messages", Some(1_000), "").await);
+    }
+    let deadline = Instant::now() + PATIENCE;
+    while open.len() > 3 {
+        let answers = open.iter_mut().map(|call| Box::pin(read_until(call, "\r\n\r\n")));
+        let (answer, nth, _) = futures_util::future::select_all(answers).await;
+        assert!(answer.starts_with("HTTP/1.1 429 "), "{answer}");
+        drop(open.remove(nth));
+    }
+    assert_eq!(greedy.get("/v1/deliveries").await.status, 429);
+    let metrics = admin.get("/metrics").await.body;
+    assert!(metrics.contains("postrider_api_calls_limited_total{outcome=\"key\"}"), "{metrics}");
+    assert_eq!(other.get("/v1/deliveries").await.status, 200);
+    // A call that ends gives its place back.
+    drop(open);
+    while greedy.get("/v1/deliveries").await.status != 200 {
+        assert!(Instant::now() < deadline, "the place was not given back");
+    }
+}
+
+/// A program that prints the master key, and takes very long while there is a file.
+#[tokio::test]
+async fn a_call_that_takes_too_long_is_answered_at_its_deadline() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let mut server = ProcessFixture::new(env!("CARGO_BIN_EXE_postrider"), "").unwrap();
+    let (program, slow) = (server.path("master-key"), server.path("slow"));
+    let key = "8f1d2b7c9a3e4f50617283940a1b2c3d4e5f60718293a4b5c6d7e8f9010203e1";
+    let text = format!("#!/bin/sh\n[ -e {} ] && sleep 9\necho {key}\n", slow.display());
+    std::fs::write(&program, text).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).unwrap();
+    let config = format!(
+        "[server]\nrequest_timeout_s = 1\n[encryption]\nkey = \"command:{}\"\n",
+        program.display()
+    );
+    server.write_config(&config).unwrap();
+    server.start().unwrap();
+    let admin = Attacker::admin(&server);
+    assert_eq!(admin.post("/v1/encryption/rotate", &json!({})).await.status, 200);
+    std::fs::write(&slow, "").unwrap();
+    let started = Instant::now();
+    let late = admin.post("/v1/encryption/rotate", &json!({})).await;
+    assert_eq!(late.status, 503, "{}", late.body);
+    assert!(late.body.contains("server.request_timeout_s"), "{}", late.body);
+    assert!(started.elapsed() < Duration::from_secs(6), "{:?}", started.elapsed());
+    assert_eq!(admin.get("/v1/stats").await.status, 200, "others are served meanwhile");
+}
+
+#[tokio::test]
+async fn a_connection_has_an_age_however_busy_it_is() {
+    let server = server("[server]\nconnection_age_s = 1\n");
+    let mut stream = Attacker::admin(&server).connect().await;
+    let started = Instant::now();
+    let busy = async {
+        loop {
+            if stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: test\r\n\r\n").await.is_err() {
+                return;
+            }
+            let mut part = [0; 1024];
+            if matches!(stream.read(&mut part).await, Ok(0) | Err(_)) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(5), busy).await.expect("the connection is closed");
+    assert!(started.elapsed() > Duration::from_millis(900), "{:?}", started.elapsed());
 }
 
 #[tokio::test]

@@ -3,7 +3,10 @@
 use std::time::Instant;
 
 use postrider_testkit::process::{LOCAL_TARGETS, free_port};
+use postrider_testkit::server::STRIKE_RULES;
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
 
 use crate::fixture::{AttackAnswer, Attacker, PATIENCE, message, read_until, server};
 
@@ -177,6 +180,93 @@ async fn keys_templates_and_rotations_are_bounded() {
         assert_eq!(statuses[0], 200);
         assert_eq!(statuses[3], 429, "{statuses:?}");
     }
+}
+
+/// A receiver that refuses everything with this status.
+async fn start_refusing(status: u16) -> std::net::SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut part = [0; 16_384];
+                let answer = format!("HTTP/1.1 {status} No\r\ncontent-length: 0\r\n\r\n");
+                while stream.read(&mut part).await.is_ok_and(|read| read > 0) {
+                    if stream.write_all(answer.as_bytes()).await.is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn strikes_and_marks_of_gone_addresses_are_bounded() {
+    for (status, quota) in [(404, "strikes_max"), (410, "gone_marks_max")] {
+        let receiver = start_refusing(status).await;
+        let config = format!("{LOCAL_TARGETS}[limits]\n{quota} = 3\n{STRIKE_RULES}");
+        let server = server(&config);
+        let admin = Attacker::admin(&server);
+        let (greedy, other) =
+            (admin.scoped("tenant", "greedy").await, admin.scoped("tenant", "other").await);
+        let to_another = |number: usize| {
+            json!({
+                "to": {"address": webhook(&format!("http://{receiver}/{number}"))},
+                "content": {"title": "x"}, "retry": {"retries": 0},
+            })
+        };
+        let refused = send_until_refused(&greedy, to_another).await;
+        assert_names(&refused, &format!("limits.{quota}"), 3);
+        assert_eq!(other.post("/v1/messages", &message()).await.status, 202);
+    }
+}
+
+#[tokio::test]
+async fn a_tenant_cannot_keep_recipients_without_end() {
+    let server = server("[limits]\naudience_max = 3\n");
+    let admin = Attacker::admin(&server);
+    let (greedy, other) =
+        (admin.scoped("tenant", "greedy").await, admin.scoped("tenant", "other").await);
+    let put = async |caller: &Attacker, number: u32| {
+        caller.call("PUT", &format!("/v1/recipients/person-{number}"), "{}").await
+    };
+    let started = Instant::now();
+    let refused = 'refused: loop {
+        for number in 0..50 {
+            let answer = put(&greedy, number).await;
+            if answer.status == 403 {
+                break 'refused answer;
+            }
+            assert!(answer.status < 300, "{}", answer.body);
+        }
+        assert!(started.elapsed() < PATIENCE, "fifty recipients are kept");
+    };
+    assert_names(&refused, "limits.audience_max", 3);
+    assert!(put(&other, 1).await.status < 300);
+    // Deleting makes room.
+    for number in 0..50 {
+        greedy.call("DELETE", &format!("/v1/recipients/person-{number}"), "").await;
+    }
+    let again = put(&greedy, 99).await;
+    assert!(again.status < 300, "{}", again.body);
+}
+
+#[tokio::test]
+async fn webhook_secrets_are_bounded() {
+    let server = server("[limits]\nwebhook_secrets_max = 3\nrotations_per_minute = 100\n");
+    let owner = Attacker::admin(&server).scoped("manage", "acme").await;
+    let mut last = owner.call("POST", "/v1/webhook-secrets/rotate", "").await;
+    for _ in 0..5 {
+        if last.status != 200 {
+            break;
+        }
+        last = owner.call("POST", "/v1/webhook-secrets/rotate", "").await;
+    }
+    assert_names(&last, "limits.webhook_secrets_max", 3);
+    let secrets = owner.get("/v1/webhook-secrets").await.json();
+    assert_eq!(secrets["secrets"].as_array().unwrap().len(), 3, "those that sign go on signing");
 }
 
 #[tokio::test]

@@ -98,6 +98,14 @@ impl SmtpReply {
         Self { code, lines, enhanced }
     }
 
+    /// The reply without these credentials, which it may repeat.
+    pub(super) fn without(mut self, credentials: &[String]) -> Self {
+        for line in &mut self.lines {
+            *line = scrub::hide_all(std::mem::take(line), credentials);
+        }
+        self
+    }
+
     pub(super) fn is_positive(&self) -> bool {
         (200..300).contains(&self.code)
     }

@@ -13,6 +13,7 @@ use tokio::time::{Instant, timeout_at};
 use super::RelayConfig;
 use super::reply::{SmtpReply, SmtpStage};
 use super::wire::{self, OutgoingMail, SmtpExtensions};
+use crate::credential_echo;
 use crate::open_connections::OpenConnection;
 use crate::pool::connect::Io;
 
@@ -72,6 +73,8 @@ pub(super) struct Session {
     pub(super) certificate_until: Option<Timestamp>,
     /// The deadline of the current step.
     until: Instant,
+    /// The forms in which the server could repeat what we logged in with.
+    credentials: Vec<String>,
     _open: OpenConnection,
 }
 
@@ -122,6 +125,7 @@ impl Session {
             over: false,
             certificate_until,
             until,
+            credentials: Vec::new(),
             _open: open,
         }
     }
@@ -167,13 +171,15 @@ impl Session {
         secret: &str,
         token: bool,
     ) -> Result<(), SmtpOutcome> {
+        let bearer = format!("user={user}\x01auth=Bearer {secret}\x01\x01");
+        let plain = format!("\0{user}\0{secret}");
+        let sent = [secret, &bearer, &plain].map(str::to_owned);
+        self.credentials = credential_echo::forms(sent.into());
         let offers = |way: &str| self.server.auth.iter().any(|known| known == way);
         let reply = if token && offers("XOAUTH2") {
-            let text = format!("user={user}\x01auth=Bearer {secret}\x01\x01");
-            self.ask(&format!("AUTH XOAUTH2 {}\r\n", STANDARD.encode(text))).await?
+            self.ask(&format!("AUTH XOAUTH2 {}\r\n", STANDARD.encode(bearer))).await?
         } else if !token && offers("PLAIN") {
-            let text = format!("\0{user}\0{secret}");
-            self.ask(&format!("AUTH PLAIN {}\r\n", STANDARD.encode(text))).await?
+            self.ask(&format!("AUTH PLAIN {}\r\n", STANDARD.encode(plain))).await?
         } else if !token && offers("LOGIN") {
             self.log_in_by_questions(user, secret).await?
         } else {
@@ -348,7 +354,7 @@ impl Session {
             match SmtpReply::parse(&self.buffer) {
                 Ok(Some((reply, len))) => {
                     let _ = self.buffer.split_to(len);
-                    return Ok(reply);
+                    return Ok(reply.without(&self.credentials));
                 }
                 Ok(None) => {}
                 Err(_) => return Err(SessionError::Malformed),

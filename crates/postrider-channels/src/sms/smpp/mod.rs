@@ -127,7 +127,11 @@ impl Smsc {
         let body = submit()?;
         call_clock::mark_written();
         let end = match link.ask(pdu::SUBMIT_SM, body, deadline).await {
-            Ok(answer) if answer.status == 0 => SmscOutcome::Accepted(pdu::text(&answer.body)),
+            Ok(answer) if answer.status == 0 => {
+                let password = self.password.kept().map(|text| text.as_str().to_owned());
+                let repeats = |id: &String| password.as_ref().is_some_and(|word| id.contains(word));
+                SmscOutcome::Accepted(pdu::text(&answer.body).filter(|id| !repeats(id)))
+            }
             Ok(answer) => {
                 if answer.status == NOT_BOUND {
                     link.close();

@@ -106,7 +106,8 @@ section! {
         key_calls_max: usize = 1024,
         /// Event streams of one key. More get 429.
         key_event_streams_max: usize = 20,
-        /// Requests per second of one address; 0 for no limit. More get 429. Trusted proxies have no limit.
+        /// Requests per second of one address; 0 for no limit. More get 429. Trusted proxies and health
+        /// checks have no limit.
         address_requests_per_s: f64 = 20_000.0,
         /// How many of them may come at once.
         address_requests_burst: u32 = 20_000,
@@ -281,7 +282,7 @@ impl ServerSection {
         )?;
         let per_address = self.connections_per_address;
         check(per_address > 0, "server.connections_per_address", per_address, "at least 1")?;
-        check_range("server.connection_age_s", self.connection_age_s, 10..=10_000_000)?;
+        check_range("server.connection_age_s", self.connection_age_s, 1..=10_000_000)?;
         check_range("server.sign_in_code_s", self.sign_in_code_s, 1..=86_400)?;
         check_range("server.session_s", self.session_s, 1..=31_536_000)?;
         self.validate_tls()?;
