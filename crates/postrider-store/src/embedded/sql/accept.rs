@@ -43,8 +43,9 @@ impl SharedRow for NewMessageRows {
     const IS_NEW_WORK: bool = true;
 
     fn rows(&self) -> usize {
-        let keys = self.new.member_keys.len();
-        1 + self.new.deliveries.len() + self.new.envelope.tags.len() + 1 + keys
+        let NewMessage { deliveries, envelope, member_keys, .. } = &self.new;
+        let marks = envelope.tags.len() + usize::from(envelope.campaign.is_some());
+        1 + deliveries.len() + marks + member_keys.len()
     }
 
     fn bytes(&self) -> usize {

@@ -3,7 +3,7 @@
 //! delivery costs some ten bytes that are written in the order of the file. What is in no block yet is in the
 //! [`OrderTail`]. A delivery that falls back to another lane is noted, because blocks are never changed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::prelude::*;
 use super::scan::scan;
@@ -111,13 +111,19 @@ impl Writer {
         };
         let Some((last, _)) = entries.last() else { return Ok(false) };
         let range = (first, last + 1);
+        let tenants = self.tenants_of(&entries);
         self.transact_surely(|writer| {
-            insert_block(&writer.conn, range, &entries, |lane| {
-                writer.shared.index().tenant_of(lane)
-            })
+            insert_block(&writer.conn, range, &entries, |lane| tenants.get(&lane).copied())
         })?;
         self.shared.order_tail().forget_oldest(entries.len(), range.1);
         Ok(true)
+    }
+
+    /// The tenants of the entries' lanes. Looks at each lane once, because the dispatcher needs the index, too.
+    fn tenants_of(&self, entries: &[OrderEntry]) -> HashMap<u32, u32> {
+        let lanes: HashSet<u32> = entries.iter().map(|(_, lane)| *lane).collect();
+        let index = self.shared.index();
+        lanes.into_iter().filter_map(|lane| Some((lane, index.tenant_of(lane)?))).collect()
     }
 
     /// A delivery goes on in another lane than its block says.
