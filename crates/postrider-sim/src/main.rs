@@ -69,7 +69,7 @@ struct HarmArgs {
     #[arg(long, value_name = "N")]
     enough: Option<usize>,
     /// Let the rules draw other random numbers: the N-th other ones.
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, conflicts_with_all = ["metamorphic", "mutate", "ablate"])]
     chance: u64,
     /// Print every world, not only those that broke a bound.
     #[arg(long)]
@@ -141,7 +141,7 @@ fn run_harm(args: &HarmArgs) -> bool {
     let (from, seeds) = args.seed.map_or((from, args.seeds.unwrap_or(100)), |seed| (seed, 1));
     let run = |seed| match (args.metamorphic, args.dense) {
         (true, _) => harm_changed(seed),
-        (false, true) => harm_dense(seed),
+        (false, true) => harm_dense(seed, args.chance),
         (false, false) => harm_by_chance(seed, args.chance),
     };
     let failed = harm_seeds(from, seeds, args.threads, args.enough, run, |report| {

@@ -13,6 +13,7 @@ use super::budget::ConnectionPermit;
 use super::conn::{ConnectionStatus, PooledConnection, RequestSender, Slot};
 use super::connect::{self, Http2Connection, NewConnection};
 use super::driver::ConnectionDriver;
+use super::opening_places::LastOpening;
 use super::{ConnectionProfile, Origin, PoolResources, TransportError};
 
 /// Connections to an HTTP/1.1 peer that may be opened at the same time, once it was reached.
@@ -48,9 +49,7 @@ struct PeerState {
     opening: usize,
     /// Whether the peer was last seen to speak HTTP/1.1 only.
     http1: bool,
-    /// Whether the last connect succeeded, and whether it failed; neither before the first.
-    is_reached: bool,
-    has_failed: bool,
+    last_opening: LastOpening,
     /// When there was last no room for a further connection.
     no_room: Option<Instant>,
     /// How many connects have failed, ever, and when and why the last one did.
@@ -157,7 +156,8 @@ impl Peer {
             (config.connections_max.clamp(1, HTTP2_CONNECTIONS_MAX), 1)
         };
         // An origin that may be dead holds one place at most.
-        let at_once = if state.is_reached { at_once } else { 1 };
+        let is_reached = state.last_opening == LastOpening::Succeeded;
+        let at_once = if is_reached { at_once } else { 1 };
         state.opening < at_once && state.conns.len() + state.opening < max
     }
 
@@ -178,8 +178,8 @@ impl Peer {
             None => budget.spare_permit(is_wanted).await,
         };
         let Some(permit) = permit else { return Ok(None) };
-        let has_failed = self.lock().has_failed;
-        let _place = handshakes.place(has_failed).await;
+        let last = self.lock().last_opening;
+        let _place = handshakes.place(last).await;
         if has_waited && !is_wanted() {
             return Ok(None);
         }
@@ -199,7 +199,7 @@ impl Peer {
         match opened {
             Ok(Some(opened)) => {
                 state.http1 = matches!(opened, NewConnection::H1(..));
-                (state.is_reached, state.has_failed, state.failure) = (true, false, None);
+                (state.last_opening, state.failure) = (LastOpening::Succeeded, None);
                 let conn = self.start(opened);
                 started = Some(conn.status.clone());
                 state.conns.push(conn);
@@ -207,7 +207,7 @@ impl Peer {
             Ok(None) => state.no_room = Some(Instant::now()),
             Err(error) => {
                 if !matches!(error, TransportError::Local { .. }) {
-                    (state.is_reached, state.has_failed) = (false, true);
+                    state.last_opening = LastOpening::Failed;
                 }
                 state.failures += 1;
                 state.failure = Some((Instant::now(), error));

@@ -58,8 +58,8 @@ pub fn harm_by_chance(seed: u64, chance: u64) -> HarmReport {
 }
 
 /// The same for a world in which all share little.
-pub fn harm_dense(seed: u64) -> HarmReport {
-    harm_of(HarmPlan::draw_dense(seed), None)
+pub fn harm_dense(seed: u64, chance: u64) -> HarmReport {
+    harm_of(HarmPlan::draw_dense(seed).with_chance(chance), None)
 }
 
 /// Runs the world of a seed, and if it breaks no bound, the same world changed in ways that change no

@@ -110,11 +110,11 @@ fn choose(
     name.split(',').map(find).collect::<Result<_>>().map(Some)
 }
 
-/// What the unchanged tree breaks.
+/// What the unchanged tree breaks, in all worlds.
 fn reference(worlds: HarmSeeds) -> Result<(MutantTree, BrokenSeeds)> {
     let tree = MutantTree::open();
     tree.restore()?;
-    let reference = run(&tree, worlds)?;
+    let reference = run(&tree, HarmSeeds { enough: None, ..worlds })?;
     Ok((tree, reference))
 }
 
@@ -125,7 +125,9 @@ fn effect_of(
     worlds: HarmSeeds,
 ) -> Result<ChangeEffect> {
     tree.apply(change.patches)?;
-    let broken = run(tree, worlds).with_context(|| change.name)?;
+    // Worlds that break anyway do not count.
+    let enough = worlds.enough.map(|enough| enough + reference.len());
+    let broken = run(tree, HarmSeeds { enough, ..worlds }).with_context(|| change.name)?;
     Ok(ChangeEffect::new(&broken, reference))
 }
 

@@ -18,7 +18,7 @@ use super::BINARY;
 
 const LINES: usize = 200;
 /// The server's defaults, set explicitly so that the bound is known.
-const CONCURRENCY: usize = 512;
+const CONCURRENCY: usize = 4_096;
 const SETTLE_BATCH: usize = 512;
 
 pub(super) fn from_environment(name: &str, otherwise: usize) -> usize {

@@ -17,7 +17,7 @@ pub(super) use dns::DnsLookup;
 
 use super::TransportError;
 use super::connect::NO_SUCH_HOST;
-use super::opening_places::OpeningPlaces;
+use super::opening_places::{LastOpening, OpeningPlaces};
 
 /// Addresses are kept as long as their record says, within these bounds.
 const KEPT_MIN: Duration = Duration::from_secs(1);
@@ -115,8 +115,8 @@ impl<L: NameLookup> NameCache<L> {
     fn start(self: &Arc<Self>, name: &str) -> Shared<BoxFuture<'static, LookupResult>> {
         let (cache, name) = (self.clone(), name.to_owned());
         let task = tokio::spawn(async move {
-            let has_failed = cache.names().has_failed(&name);
-            let _place = cache.places.place(has_failed).await;
+            let last = cache.names().last_lookup(&name);
+            let _place = cache.places.place(last).await;
             let answer = cache.lookup.look_up(&name).await;
             cache.names().settle(&name, answer, Instant::now())
         });
@@ -140,9 +140,13 @@ impl KnownNames {
         self.entries.entry(Arc::from(name)).or_default()
     }
 
-    fn has_failed(&self, name: &str) -> bool {
+    fn last_lookup(&self, name: &str) -> LastOpening {
         let answer = self.entries.get(name).and_then(|entry| entry.answer.as_ref());
-        answer.is_some_and(|(answer, _)| answer.is_err())
+        match answer {
+            None => LastOpening::Unknown,
+            Some((Ok(_), _)) => LastOpening::Succeeded,
+            Some((Err(_), _)) => LastOpening::Failed,
+        }
     }
 
     /// Keeps an answer, and returns what callers get: old addresses if no new ones are to be had.

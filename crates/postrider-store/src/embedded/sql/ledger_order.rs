@@ -19,7 +19,8 @@ pub(crate) const BLOCK: usize = 8_192;
 const BLOCKS_AT_ONCE: i64 = 32;
 
 /// Dead letters have their tenant, lane and reason beside them, which [`fill_dead_letters`] adds to older ones.
-/// Campaigns are listed where tags are.
+/// Campaigns are listed where tags are. The entries have a table with a rowid: a table without one puts whatever is
+/// longer than a kilobyte on a page of its own, and four times the content was written.
 pub(super) const LEDGER_ORDER: LayoutStep =
     LayoutStep { before: TABLES, rows: &[], convert: Some(list_all_tags), after: "" };
 
@@ -27,7 +28,7 @@ const TABLES: &str = "
 CREATE TABLE ledger_block (first INTEGER PRIMARY KEY, behind INTEGER NOT NULL);
 CREATE TABLE ledger_block_tenant (
   first INTEGER NOT NULL, tenant INTEGER NOT NULL, entries BLOB NOT NULL,
-  PRIMARY KEY (first, tenant)) WITHOUT ROWID;
+  PRIMARY KEY (first, tenant));
 CREATE TABLE lane_change (seq INTEGER PRIMARY KEY);
 ALTER TABLE dead_letter ADD COLUMN tenant INTEGER;
 ALTER TABLE dead_letter ADD COLUMN lane INTEGER;
