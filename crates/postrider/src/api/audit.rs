@@ -42,6 +42,11 @@ pub(super) fn note_audit(add: impl FnOnce(&mut AuditDraft)) {
     with_draft(add);
 }
 
+/// Whether a call changes something, beside the daily work.
+pub(super) fn is_change(method: &Method, rules: CallRules) -> bool {
+    *method != Method::GET && !DAILY.contains(&rules.path)
+}
+
 /// Runs a call, and writes its entry before it is answered.
 pub(super) async fn audited(
     app: &SharedState,
@@ -62,10 +67,9 @@ pub(super) async fn audited(
     }
     let is_refused_key = matches!(status.as_u16(), 401 | 403);
     let is_flood = status.as_u16() == 429;
-    let is_change = *method != Method::GET && !DAILY.contains(&rules.path);
     if is_refused_key
         || (is_flood && !draft.is_signed_in)
-        || (status.is_client_error() && is_change)
+        || (status.is_client_error() && is_change(method, rules))
     {
         let action = match draft.is_signed_in {
             true => format!("{method} {}", rules.path),

@@ -83,8 +83,8 @@ pub(crate) use caller_address::{PeerAddress, caller_address};
 use extract::CallRules;
 pub(crate) use overview::load_and_capacity;
 pub use problem::Problem;
-pub(crate) use request_limits::network_of;
 pub use request_limits::{CallGate, OpenPermit};
+pub(crate) use request_limits::{KeyCallPlace, network_of};
 pub(crate) use views::DeliveryBody;
 
 /// The parts of a server that handlers use.

@@ -3,6 +3,7 @@
 mod caller_stream;
 pub(crate) mod channels;
 mod connection;
+mod counted_body;
 mod follow;
 pub(crate) mod handover;
 mod listen;
