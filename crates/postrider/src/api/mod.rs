@@ -70,6 +70,7 @@ use self::request_limits::FailedSignIns;
 use crate::audit::AuditTrail;
 use crate::config::Config;
 use crate::events::EventRecorder;
+use crate::keys::session::SignInCodes;
 use crate::keys::{ApiKeys, Caller, SigningKeys};
 use crate::live::{AudienceSettings, LiveConfig, OperatorActions, TemplateStore};
 use crate::quotas::TenantQuotas;
@@ -121,6 +122,7 @@ pub struct ApiState {
     pub started_at: Timestamp,
     draining: watch::Sender<bool>,
     failed_sign_ins: FailedSignIns,
+    pub(crate) sign_in_codes: SignInCodes,
     pub quotas: TenantQuotas,
     /// Absent if the server sends nothing.
     dispatcher: OnceLock<DispatcherStatus>,
@@ -148,6 +150,7 @@ impl ApiState {
             started_at,
             draining,
             failed_sign_ins: FailedSignIns::default(),
+            sign_in_codes: SignInCodes::default(),
             quotas: TenantQuotas::default(),
             dispatcher: OnceLock::new(),
             listen: OnceLock::new(),

@@ -155,6 +155,7 @@ impl From<KeyError> for Problem {
             KeyError::TooOften { wait } => {
                 Self::too_many("keys are rotated more often than limits.rotations_per_minute", wait)
             }
+            KeyError::TooManyCodes { wait, .. } => Self::too_many(&error.to_string(), wait),
             other => Self::new(500, "internal", "A key could not be created", other.to_string()),
         }
     }
