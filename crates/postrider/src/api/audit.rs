@@ -11,6 +11,7 @@ use super::cursor;
 use super::extract::CallRules;
 use super::parameters::time;
 use super::prelude::*;
+use super::problem::QuotaRefusal;
 use crate::audit::{
     ActingKey, AuditDraft, AuditEntry, ChainedEntry, NewAuditEntry, collected, with_draft,
 };
@@ -64,6 +65,14 @@ pub(super) async fn audited(
                 .into_response();
         }
         return answer;
+    }
+    if is_change(method, rules)
+        && answer.extensions().get::<QuotaRefusal>().is_some()
+        && let Some(tenant) = &draft.tenant
+        && let Ok(turn) = app.intake.quotas().turn_of(tenant).await
+    {
+        // Whoever tries again at once has to wait. Calls of the daily work see to that before their body is read.
+        turn.pause().await;
     }
     let is_refused_key = matches!(status.as_u16(), 401 | 403);
     let is_flood = status.as_u16() == 429;

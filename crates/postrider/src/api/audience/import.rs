@@ -203,7 +203,7 @@ impl RecipientImport {
         let keys: Vec<_> = group.iter().map(key).collect();
         let found = app.store.entries(keys.clone()).await?;
         let new = found.iter().filter(|entry| entry.is_none()).count() as u64;
-        check_room(app, tenant, new).await?;
+        check_room(app, tenant, new)?;
         app.audience.note_kind(tenant, EntryKind::Recipient).await?;
         let now = app.clock.now();
         let mut writes = Vec::with_capacity(group.len());
