@@ -154,6 +154,7 @@ pub(crate) fn uses(app: &SharedState, tenant: &TenantId) -> Vec<QuotaUse> {
         each("keys_max", app.keys.count(Some(tenant)), limits.keys_max),
         each("vapid_keys_max", signing(SigningKind::Vapid), limits.vapid_keys_max),
         each("event_subscriptions_max", subscriptions, limits.event_subscriptions_max),
+        each("pauses_max", app.operator.pauses_of(tenant), limits.pauses_max),
         each("webhook_secrets_max", signing(SigningKind::Webhook), limits.webhook_secrets_max),
     ]
 }
@@ -219,7 +220,7 @@ fn stored(limits: &QuotaSection, held: &Holdings) -> [(&'static str, u64, u64); 
 fn message_excess(limits: &QuotaSection, held: &Holdings) -> Option<QuotaExcess> {
     const DISCARD: &str =
         "replay or discard dead letters (`postrider dead discard`), or raise the limit";
-    const FORGIVE: &str = "forgive strikes (`postrider strikes forgive`), wait until they are old, or raise the limit";
+    const FORGIVE: &str = "forgive strikes (`postrider addresses forgive`), wait until they are old, or raise the limit";
     const GONE: &str = "register the addresses again that work, or raise the limit";
     let quotas = [
         ("limits.dead_letters_max", held.dead_letters, limits.dead_letters_max, DISCARD),

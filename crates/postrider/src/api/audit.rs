@@ -11,6 +11,7 @@ use super::cursor;
 use super::extract::CallRules;
 use super::parameters::time;
 use super::prelude::*;
+use super::problem::QuotaRefusal;
 use crate::audit::{
     ActingKey, AuditDraft, AuditEntry, ChainedEntry, NewAuditEntry, collected, with_draft,
 };
@@ -42,6 +43,11 @@ pub(super) fn note_audit(add: impl FnOnce(&mut AuditDraft)) {
     with_draft(add);
 }
 
+/// Whether a call changes something, beside the daily work.
+pub(super) fn is_change(method: &Method, rules: CallRules) -> bool {
+    *method != Method::GET && !DAILY.contains(&rules.path)
+}
+
 /// Runs a call, and writes its entry before it is answered.
 pub(super) async fn audited(
     app: &SharedState,
@@ -60,12 +66,19 @@ pub(super) async fn audited(
         }
         return answer;
     }
+    if is_change(method, rules)
+        && answer.extensions().get::<QuotaRefusal>().is_some()
+        && let Some(tenant) = &draft.tenant
+        && let Ok(turn) = app.intake.quotas().turn_of(tenant).await
+    {
+        // Whoever tries again at once has to wait. Calls of the daily work see to that before their body is read.
+        turn.pause().await;
+    }
     let is_refused_key = matches!(status.as_u16(), 401 | 403);
     let is_flood = status.as_u16() == 429;
-    let is_change = *method != Method::GET && !DAILY.contains(&rules.path);
     if is_refused_key
         || (is_flood && !draft.is_signed_in)
-        || (status.is_client_error() && is_change)
+        || (status.is_client_error() && is_change(method, rules))
     {
         let action = match draft.is_signed_in {
             true => format!("{method} {}", rules.path),

@@ -13,6 +13,7 @@ use super::SharedState;
 use super::caller_address::caller_address;
 use super::parameters::quoted;
 use super::problem::Problem;
+use super::request_limits::KeyCallPlace;
 use crate::audit::{ActingKey, with_draft};
 use crate::keys::{Caller, KeyRejection, KeyScope, key_id};
 
@@ -269,6 +270,9 @@ impl KeyAccess {
 fn identify(parts: &Parts, app: &SharedState) -> Result<(Caller, Option<TenantId>), Problem> {
     let mut caller = authenticate(parts, app)?;
     limit_calls(app, &mut caller)?;
+    if let (Some(held), Some(place)) = (parts.extensions.get::<KeyCallPlace>(), &caller.place) {
+        held.hold(place.clone());
+    }
     let view = view(parts, app, &caller)?;
     with_draft(|draft| draft.tenant.clone_from(&view));
     Ok((caller, view))

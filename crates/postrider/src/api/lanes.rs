@@ -10,6 +10,8 @@ use postrider_dispatch::lanes::{GateVerdict, LaneReport, OperatorOrder};
 
 use super::explain::GateBody;
 use super::prelude::*;
+use crate::live::PauseError;
+use crate::quotas::limits_of;
 
 const REASON_MAX: usize = 200;
 const PAUSED_FOR_MAX: u64 = 30 * 86_400;
@@ -69,6 +71,15 @@ impl LaneBody {
             breaker: standing.breaker.name(),
             provider_in_flight: standing.provider_in_flight,
             provider_limit: standing.provider_limit,
+        }
+    }
+}
+
+impl From<PauseError> for Problem {
+    fn from(error: PauseError) -> Self {
+        match error {
+            PauseError::Full(excess) => excess.into(),
+            PauseError::Store(error) => error.into(),
         }
     }
 }
@@ -174,7 +185,7 @@ impl PauseRequest {
 /// Pause a lane: send nothing until it is resumed or the time is over, also after a restart.
 #[utoipa::path(post, path = "/v1/lanes/{id}/pause", tag = "lanes", params(("id" = u32, Path)),
     request_body = PauseRequest,
-    responses((status = 200, body = LaneDetail), (status = 404, body = Problem), (status = 422, body = Problem)))]
+    responses((status = 200, body = LaneDetail), (status = "4XX", body = Problem)))]
 pub(crate) async fn pause(
     State(app): State<SharedState>,
     access: ManageAccess,
@@ -184,7 +195,8 @@ pub(crate) async fn pause(
     let lane = find(&app, Some(&access.tenant), &id).await?;
     let order = request.unwrap_or_default().order(app.order(&access.caller))?;
     let noted = serde_json::json!({"reason": order.reason.as_deref(), "until": order.until.map(Time::from)});
-    app.operator.pause_lane(&lane.key, order).await?;
+    let max = limits_of(&app.config(), &access.tenant).pauses_max;
+    app.operator.pause_lane(&lane.key, order, max).await?;
     audit(&access.caller, "lane.pause", &lane.key, 1);
     note_audit(|draft| draft.after = Some(noted));
     Ok(Json(detail(&app, lane)))

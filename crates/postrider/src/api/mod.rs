@@ -70,6 +70,7 @@ use self::request_limits::FailedSignIns;
 use crate::audit::AuditTrail;
 use crate::config::Config;
 use crate::events::EventRecorder;
+use crate::keys::session::SignInCodes;
 use crate::keys::{ApiKeys, Caller, SigningKeys};
 use crate::live::{AudienceSettings, LiveConfig, OperatorActions, TemplateStore};
 use crate::quotas::TenantQuotas;
@@ -83,8 +84,8 @@ pub(crate) use caller_address::{PeerAddress, caller_address};
 use extract::CallRules;
 pub(crate) use overview::load_and_capacity;
 pub use problem::Problem;
-pub(crate) use request_limits::network_of;
 pub use request_limits::{CallGate, OpenPermit};
+pub(crate) use request_limits::{KeyCallPlace, network_of};
 pub(crate) use views::DeliveryBody;
 
 /// The parts of a server that handlers use.
@@ -121,6 +122,7 @@ pub struct ApiState {
     pub started_at: Timestamp,
     draining: watch::Sender<bool>,
     failed_sign_ins: FailedSignIns,
+    pub(crate) sign_in_codes: SignInCodes,
     pub quotas: TenantQuotas,
     /// Absent if the server sends nothing.
     dispatcher: OnceLock<DispatcherStatus>,
@@ -148,6 +150,7 @@ impl ApiState {
             started_at,
             draining,
             failed_sign_ins: FailedSignIns::default(),
+            sign_in_codes: SignInCodes::default(),
             quotas: TenantQuotas::default(),
             dispatcher: OnceLock::new(),
             listen: OnceLock::new(),

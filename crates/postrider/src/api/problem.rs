@@ -35,6 +35,10 @@ pub struct Problem {
     pub retry_after_s: Option<u32>,
 }
 
+/// Marks the answer to a call that a quota refused.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct QuotaRefusal;
+
 pub(crate) type ApiResult<T> = Result<T, Problem>;
 
 impl Problem {
@@ -155,6 +159,7 @@ impl From<KeyError> for Problem {
             KeyError::TooOften { wait } => {
                 Self::too_many("keys are rotated more often than limits.rotations_per_minute", wait)
             }
+            KeyError::TooManyCodes { wait, .. } => Self::too_many(&error.to_string(), wait),
             other => Self::new(500, "internal", "A key could not be created", other.to_string()),
         }
     }
@@ -164,6 +169,9 @@ impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let mut response = (status, self.to_json()).into_response();
+        if self.kind.ends_with(RefusalKind::QuotaExceeded.name()) {
+            response.extensions_mut().insert(QuotaRefusal);
+        }
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if let Some(seconds) = self.retry_after_s {

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Wrong keys from one address that are answered at once, and then one in this time.
@@ -74,6 +74,18 @@ impl OpenCount {
 impl Drop for OpenPermit {
     fn drop(&mut self) {
         self.0.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The place of a call among those of its key. Its answer has it, too, so that it is held until the caller has read the
+/// answer.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct KeyCallPlace(Arc<OnceLock<Arc<OpenPermit>>>);
+
+impl KeyCallPlace {
+    pub(crate) fn hold(&self, place: Arc<OpenPermit>) {
+        // A call has one key; the first place stands.
+        let _ = self.0.set(place);
     }
 }
 

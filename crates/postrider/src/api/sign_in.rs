@@ -6,7 +6,8 @@ use postrider_core::KeyId;
 
 use super::auth::{AnyAccess, CallerIp, wrong_code};
 use super::prelude::*;
-use crate::keys::session;
+use crate::keys::Caller;
+use crate::keys::session::{self, SignIn};
 
 /// A one-time code.
 #[derive(Debug, Serialize, ToSchema)]
@@ -45,9 +46,10 @@ pub(crate) async fn create(
     }
     let valid_s = app.config().server.sign_in_code_s;
     let valid = Duration::from_secs(valid_s);
-    let Some(code) = session::make_code(&*app.store, access.caller.key, valid).await? else {
-        return Err(Problem::too_many("too many codes wait to be used", valid));
-    };
+    let Caller { key, tenant, all_tenants, .. } = &access.caller;
+    let tenant = (!all_tenants).then(|| tenant.clone());
+    let sign_in = SignIn { key: key.map(|key| key.0), tenant };
+    let code = app.sign_in_codes.make(&*app.store, &sign_in, valid).await?;
     audit(&access.caller, "sign_in_code.create", &access.caller.tenant, 1);
     Ok((StatusCode::CREATED, Json(SignInCodeBody { code, valid_s })).into_response())
 }

@@ -37,6 +37,8 @@ pub enum KeyError {
     TooMany { quota: &'static str, found: u64, allowed: u64 },
     #[error("there were too many rotations in the last minute")]
     TooOften { wait: std::time::Duration },
+    #[error("too many sign-in codes of {of} wait to be used")]
+    TooManyCodes { of: &'static str, wait: std::time::Duration },
     #[error("the document {0} cannot be read")]
     UnreadableDocument(String),
 }

@@ -19,33 +19,64 @@ const CODE_PREFIX: &str = "code_";
 pub(crate) const SESSION_PREFIX: &str = "prs_";
 /// A session for one tenant, which a link has.
 pub(crate) const PORTAL_PREFIX: &str = "prl_";
-/// Codes that wait to be used, of all callers.
-const CODES_MAX: usize = 1_000;
+/// Codes that wait to be used: of one key, of the keys of one tenant, and of those of all tenants. Keys for all tenants
+/// are the operator's; only the first of these bounds is theirs.
+const KEY_CODES_MAX: usize = 20;
+const TENANT_CODES_MAX: usize = 200;
+const CODES_MAX: usize = 10_000;
 const MAC_BYTES: usize = 32;
 
 /// What a code stands for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SignIn {
     /// The key that made the code; absent for the configured admin key.
     pub(crate) key: Option<u128>,
+    /// The tenant of the key; absent for a key for all tenants.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) tenant: Option<TenantId>,
 }
 
-/// Makes a code that works once. `None` if too many wait to be used.
-pub(crate) async fn make_code(
-    store: &dyn Store,
-    key: Option<KeyId>,
-    valid: Duration,
-) -> Result<Option<String>, KeyError> {
-    if store.documents(CODES).await?.len() >= CODES_MAX {
-        return Ok(None);
+/// Makes codes, one at a time, so that they are counted right.
+#[derive(Debug, Default)]
+pub(crate) struct SignInCodes(tokio::sync::Mutex<()>);
+
+impl SignInCodes {
+    /// Makes a code that works once.
+    pub(crate) async fn make(
+        &self,
+        store: &dyn Store,
+        sign_in: &SignIn,
+        valid: Duration,
+    ) -> Result<String, KeyError> {
+        let _one = self.0.lock().await;
+        check_room(store, sign_in, valid).await?;
+        let code = format!("{CODE_PREFIX}{}", text::new_secret()?);
+        let name = document_name(&code);
+        let json = serde_json::to_string(sign_in)
+            .map_err(|_| KeyError::UnreadableDocument(name.clone()))?;
+        let new = Some(DocumentVersion::NONE);
+        store.put_document(&name, Some(&json), new, Some(valid)).await?;
+        Ok(code)
     }
-    let code = format!("{CODE_PREFIX}{}", text::new_secret()?);
-    let name = document_name(&code);
-    let json = serde_json::to_string(&SignIn { key: key.map(|key| key.0) })
-        .map_err(|_| KeyError::UnreadableDocument(name.clone()))?;
-    let new = Some(DocumentVersion::NONE);
-    store.put_document(&name, Some(&json), new, Some(valid)).await?;
-    Ok(Some(code))
+}
+
+async fn check_room(store: &dyn Store, new: &SignIn, wait: Duration) -> Result<(), KeyError> {
+    let documents = store.documents(CODES).await?;
+    let codes = documents.into_iter().filter_map(|document| document.json);
+    let codes: Vec<SignIn> = codes.filter_map(|json| serde_json::from_str(&json).ok()).collect();
+    let count =
+        |is_counted: &dyn Fn(&SignIn) -> bool| codes.iter().filter(|code| is_counted(code)).count();
+    let check = |found: usize, max: usize, of: &'static str| match found < max {
+        true => Ok(()),
+        false => Err(KeyError::TooManyCodes { of, wait }),
+    };
+    check(count(&|code| code.key == new.key), KEY_CODES_MAX, "this key")?;
+    if new.tenant.is_some() {
+        let of_tenant = count(&|code| code.tenant == new.tenant);
+        check(of_tenant, TENANT_CODES_MAX, "the keys of this tenant")?;
+        check(count(&|code| code.tenant.is_some()), CODES_MAX, "all tenants")?;
+    }
+    Ok(())
 }
 
 /// Uses a code up; `None` if it is wrong, too old or used before.
@@ -159,12 +190,13 @@ mod tests {
     async fn a_code_works_once_and_for_its_time() {
         let clock = Arc::new(ManualClock::at(Timestamp::from_secs(1_800_000_000)));
         let store = MemoryStore::new(clock.clone());
-        let make = async || make_code(&store, Some(KeyId(7)), Duration::from_secs(60)).await;
-        let code = make().await.unwrap().unwrap();
+        let (codes, by) = (SignInCodes::default(), SignIn { key: Some(7), tenant: None });
+        let make = async || codes.make(&store, &by, Duration::from_secs(60)).await;
+        let code = make().await.unwrap();
         assert_eq!(take_code(&store, "code_other").await.unwrap(), None);
-        assert_eq!(take_code(&store, &code).await.unwrap(), Some(SignIn { key: Some(7) }));
+        assert_eq!(take_code(&store, &code).await.unwrap(), Some(by.clone()));
         assert_eq!(take_code(&store, &code).await.unwrap(), None, "it was used");
-        let late = make().await.unwrap().unwrap();
+        let late = make().await.unwrap();
         clock.advance(Duration::from_secs(61));
         assert_eq!(take_code(&store, &late).await.unwrap(), None, "its time is over");
     }

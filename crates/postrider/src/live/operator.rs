@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use postrider_core::policy::breaker::BreakerOverride;
 use postrider_core::ports::store::{
-    DocumentChanges, DocumentVersion, PutResult, Store, StoreResult,
+    DocumentChanges, DocumentVersion, PutResult, Store, StoreError, StoreResult,
 };
 use postrider_core::{LaneKey, TenantId, Timestamp};
-use postrider_dispatch::Lanes;
 use postrider_dispatch::lanes::OperatorOrder;
+use postrider_dispatch::{Lanes, QuotaExcess};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
 
@@ -52,6 +52,14 @@ impl OperatorActionRecord {
         let stored = serde_json::from_str::<Self>(text).ok();
         stored.and_then(|stored| stored.until).is_some_and(|until| until <= other.at)
     }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum PauseError {
+    #[error("the tenant has as many pauses as it may")]
+    Full(QuotaExcess),
+    #[error(transparent)]
+    Store(#[from] StoreError),
 }
 
 fn is_order(name: &str) -> bool {
@@ -158,11 +166,28 @@ impl OperatorActions {
         }
     }
 
-    /// Does nothing if it is paused already.
-    pub async fn pause_lane(&self, lane: &Arc<LaneKey>, order: OperatorOrder) -> StoreResult<()> {
+    /// The lanes of a tenant that are paused.
+    pub fn pauses_of(&self, tenant: &TenantId) -> u64 {
+        let paused = self.lanes.paused_lanes().into_iter();
+        paused.filter(|lane| lane.key.tenant == *tenant).count() as u64
+    }
+
+    /// Does nothing if it is paused already. A tenant has at most `max` pauses: every server keeps them. 0 is no limit.
+    pub async fn pause_lane(
+        &self,
+        lane: &Arc<LaneKey>,
+        order: OperatorOrder,
+        max: u64,
+    ) -> Result<(), PauseError> {
         let mut orders = self.orders.lock().await;
         if self.lanes.paused_lanes().iter().any(|paused| paused.key == *lane) {
             return Ok(());
+        }
+        let found = self.pauses_of(&lane.tenant);
+        if max > 0 && found >= max {
+            let remedy = "resume lanes (`postrider lanes resume`), or raise the limit";
+            let quota = "limits.pauses_max";
+            return Err(PauseError::Full(QuotaExcess { quota, found, allowed: max, remedy }));
         }
         let record = OperatorActionRecord::new(&order, Some(lane));
         if self.put_first(&mut orders, &lane_name(lane), record).await? {

@@ -19,7 +19,8 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::caller_stream::CallerStream;
-use super::connection::{ConnectionState, ConnectionTimes, ConnectionVerdict, CountedBody};
+use super::connection::{ConnectionState, ConnectionTimes, ConnectionVerdict};
+use super::counted_body::CountedBody;
 use super::timed_stream::TimedStream;
 use super::tls::ServerTls;
 use crate::api::{CallGate, OpenPermit, PeerAddress, network_of};
@@ -76,8 +77,8 @@ impl Listening {
                 first_request: seconds(config.header_timeout_s),
                 idle: seconds(config.idle_timeout_s),
                 age: seconds(config.connection_age_s),
+                write: seconds(config.write_timeout_s),
             },
-            write_timeout: seconds(config.write_timeout_s),
             metrics,
             tls,
         };
@@ -124,7 +125,6 @@ struct ConnectionListener {
     callers: Arc<CallerAddresses>,
     per_address_max: usize,
     times: ConnectionTimes,
-    write_timeout: Duration,
     metrics: Arc<Metrics>,
     /// Absent for plain HTTP.
     tls: Option<Arc<ServerTls>>,
@@ -193,14 +193,11 @@ impl ConnectionListener {
             let answer = router.call(request);
             async move {
                 let answer = answer.await?;
-                Ok::<_, std::convert::Infallible>(
-                    answer.map(|body| CountedBody { body, _request: open }),
-                )
+                Ok::<_, std::convert::Infallible>(CountedBody::answer(answer, open))
             }
         });
-        // A request may end at any time: looks at least this often.
-        let idle = self.times.idle;
-        let (builder, write_timeout) = (self.builder.clone(), self.write_timeout);
+        let look_every = state.look_every();
+        let (builder, write_timeout) = (self.builder.clone(), self.times.write);
         let handshake = secured(stream, self.tls.clone(), self.times.first_request);
         tokio::spawn(async move {
             let _held = (place, own_place, alive);
@@ -229,7 +226,7 @@ impl ConnectionListener {
                         }
                         return;
                     }
-                    () = tokio::time::sleep(next.min(idle).max(PAUSE)) => wait = state.verdict(Instant::now()),
+                    () = tokio::time::sleep(next.min(look_every).max(PAUSE)) => wait = state.verdict(Instant::now()),
                     () = asked_to_stop(&mut stopping, &state), if !is_draining => {
                         wait = ConnectionVerdict::Drain(next);
                     }

@@ -3,6 +3,7 @@
 mod caller_stream;
 pub(crate) mod channels;
 mod connection;
+mod counted_body;
 mod follow;
 pub(crate) mod handover;
 mod listen;
@@ -32,7 +33,8 @@ use crate::config::Config;
 use crate::dashboard;
 use crate::events::{self, EventLog, EventRecorder, EventSubscriptions, RelayState};
 use crate::jobs;
-use crate::keys::{ApiKeys, SigningKeys, session};
+use crate::keys::session::SignIn;
+use crate::keys::{ApiKeys, SigningKeys};
 use crate::live::{
     self, AudienceSettings, ConfigReader, ConfigSources, LiveConfig, OperatorActions, TemplateStore,
 };
@@ -318,8 +320,8 @@ impl Running {
     pub async fn sign_in_link(&self) -> anyhow::Result<String> {
         let valid = Duration::from_secs(self.app.config().server.sign_in_code_s);
         let admin = self.app.keys.first_admin();
-        let code = session::make_code(&*self.app.store, admin, valid).await?;
-        let code = code.context("too many codes wait to be used")?;
+        let sign_in = SignIn { key: admin.map(|key| key.0), tenant: None };
+        let code = self.app.sign_in_codes.make(&*self.app.store, &sign_in, valid).await?;
         Ok(format!("{}/#code={code}", self.url()))
     }
 

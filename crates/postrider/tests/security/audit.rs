@@ -1,12 +1,14 @@
 //! The audit log: what is done cannot be hidden, and what is written cannot be changed unseen.
 
 use std::process::Command;
+use std::time::Instant;
 
 use postrider_testkit::ADMIN_KEY;
 use postrider_testkit::process::ProcessFixture;
 use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt as _;
 
-use crate::fixture::{Attacker, message, server, stop};
+use crate::fixture::{Attacker, PATIENCE, message, server, stop};
 
 /// All entries as a caller sees them, oldest first.
 async fn entries(caller: &Attacker) -> Vec<Value> {
@@ -199,4 +201,26 @@ async fn an_entry_cannot_be_changed_or_removed_unseen() {
     assert!(!is_whole && text.contains("is missing"), "the end is known from elsewhere: {text}");
     attack(restore);
     assert!(check(&["--expect", &last]).0);
+}
+
+#[tokio::test]
+async fn an_import_whose_caller_hangs_up_is_an_entry() {
+    let server = server("");
+    let admin = Attacker::admin(&server);
+    let tenant = admin.scoped("manage", "acme").await;
+    let lines: String = (0..3_000).map(|n| format!("{{\"id\":\"person-{n}\"}}\n")).collect();
+    let mut import = tenant.open("POST", "/v1/recipients/import", Some(lines.len()), "").await;
+    import.write_all(lines.as_bytes()).await.unwrap();
+    drop(import);
+    let deadline = Instant::now() + PATIENCE;
+    let entry = loop {
+        let found = admin.get("/v1/audit?action=recipient.import").await.json();
+        match found["items"].as_array().unwrap().first() {
+            Some(item) => break item["entry"].clone(),
+            None => assert!(Instant::now() < deadline, "what was imported is in no entry"),
+        }
+    };
+    assert_eq!((&entry["count"], &entry["key"]), (&json!(3_000), &json!(tenant.key_id())));
+    let as_acme = admin.with_header("postrider-tenant", "acme");
+    assert_eq!(as_acme.get("/v1/recipients/person-2999").await.status, 200);
 }

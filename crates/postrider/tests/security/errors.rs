@@ -48,17 +48,30 @@ async fn control_characters_are_refused_in_names_and_recipients() {
     let address = json!({"channel": "webhook", "url": "https://example.com/", "recipient": evil});
     let mut tagged = message();
     tagged["tags"] = json!([evil]);
-    for (path, body) in [
-        ("/v1/keys", json!({"name": evil, "scope": "read"})),
-        ("/v1/addresses", address),
-        ("/v1/messages", tagged),
+    assert_eq!(admin.post("/v1/messages", &message()).await.status, 202);
+    let lane = admin.get("/v1/lanes").await.json()["lanes"][0]["id"].as_u64().unwrap();
+    let pause = format!("/v1/lanes/{lane}/pause");
+    for (method, path, body) in [
+        ("POST", "/v1/keys", json!({"name": evil, "scope": "read"})),
+        ("POST", "/v1/addresses", address),
+        ("POST", "/v1/messages", tagged),
+        ("PUT", "/v1/templates/%1b%5d0", json!({"locales": {"en": {"title": "x"}}})),
+        ("PUT", "/v1/recipients/ann%1b%5d0%07", json!({})),
+        ("PUT", "/v1/recipients/ann", json!({"aliases": [evil]})),
+        ("PUT", "/v1/categories/news%1b%5d0", json!({})),
+        ("PUT", "/v1/categories/news", json!({"titles": {"en": evil}})),
+        ("POST", &pause, json!({"reason": evil})),
+        ("POST", "/v1/event-subscriptions", json!({"name": evil})),
     ] {
-        let answer = admin.post(path, &body).await;
+        let answer = admin.call(method, path, &body.to_string()).await;
         assert_eq!(answer.status, 422, "{path}: {}", answer.body);
         assert!(!answer.body.contains('\u{1b}'), "{}", answer.body);
     }
-    let path = "/v1/templates/%1b%5d0";
-    assert_eq!(admin.call("PUT", path, r#"{"locales":{"en":{"title":"x"}}}"#).await.status, 422);
+    let lines = format!("{}\n{}\n", json!({"id": evil}), json!({"id": "bob"}));
+    let imported = admin.call("POST", "/v1/recipients/import", &lines).await;
+    let found = imported.json();
+    assert_eq!((&found["created"], &found["refused"]), (&json!(1), &json!(1)), "{found}");
+    assert!(!imported.body.contains('\u{1b}'), "{}", imported.body);
 }
 
 /// A server that gives every caller this answer, as far as the test needs it.

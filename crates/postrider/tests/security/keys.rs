@@ -1,11 +1,11 @@
 //! Keys: what they may do, for whom, from where and until when.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 use tokio::io::AsyncWriteExt as _;
 
-use crate::fixture::{Attacker, chunk, message, read_end, read_until, server};
+use crate::fixture::{Attacker, PATIENCE, chunk, message, read_end, read_until, server};
 
 /// The end of the answer is the end of the connection.
 const CLOSE: &str = "connection: close\r\n";
@@ -162,6 +162,26 @@ async fn a_revoked_key_ends_its_open_streams_within_a_second() {
     assert!(unread.contains("\"status\":401"), "{unread}");
     let stats = admin.get("/v1/stats").await.json();
     assert!(stats["messages"] == 1 || stats["messages"] == 2, "{stats:#}");
+}
+
+#[tokio::test]
+async fn a_revoked_key_imports_nothing_more() {
+    let server = server("");
+    let admin = Attacker::admin(&server);
+    let thief = admin.scoped("manage", "default").await;
+    let mut import = thief.open("POST", "/v1/recipients/import", None, CLOSE).await;
+    let lines: String = (0..600).map(|n| format!("{{\"id\":\"person-{n}\"}}\n")).collect();
+    import.write_all(chunk(&lines).as_bytes()).await.unwrap();
+    // Five hundred are written at once; the others wait for more.
+    let deadline = Instant::now() + PATIENCE;
+    while admin.get("/v1/recipients/person-499").await.status != 200 {
+        assert!(Instant::now() < deadline, "nothing is imported");
+    }
+    let path = format!("/v1/keys/{}", thief.key_id());
+    assert_eq!(admin.call("DELETE", &path, "").await.status, 204);
+    let answer = read_end(&mut import, WITHIN_A_SECOND).await;
+    assert!(answer.contains("\"created\":500") && answer.contains("revoked at"), "{answer}");
+    assert_eq!(admin.get("/v1/recipients/person-599").await.status, 404);
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@ mod egress;
 mod encryption;
 mod errors;
 mod fixture;
+mod http2;
 mod keys;
 mod limits;
 mod network;

@@ -1,6 +1,6 @@
 //! Quotas: a tenant fills what stays, and others notice nothing.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use postrider_testkit::process::{LOCAL_TARGETS, free_port};
 use postrider_testkit::server::STRIKE_RULES;
@@ -33,7 +33,7 @@ async fn send_until_refused(tenant: &Attacker, message: impl Fn(usize) -> Value)
             return answer;
         }
         assert!(started.elapsed() < PATIENCE, "{number} messages were accepted");
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
     unreachable!("the loop has no end")
 }
@@ -87,7 +87,7 @@ async fn dead_letters_of_one_tenant_end_its_own_messages_only() {
         let discarded = greedy.post("/v1/dead-letters/discard", &json!({"filter": {}})).await;
         assert_eq!(discarded.status, 200, "{}", discarded.body);
         assert!(started.elapsed() < PATIENCE, "there is still no room");
-        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
 
@@ -170,8 +170,10 @@ async fn keys_templates_and_rotations_are_bounded() {
         let set = owner.call("PUT", &format!("/v1/templates/t{n}"), &template).await;
         assert_eq!(set.status, 200, "{}", set.body);
     }
+    let asked = Instant::now();
     let more = owner.call("PUT", "/v1/templates/t9", &template).await;
     assert_names(&more, "limits.templates_max", 2);
+    assert!(asked.elapsed() >= Duration::from_millis(100), "trying again at once costs others");
     for path in ["/v1/vapid/rotate", "/v1/webhook-secrets/rotate"] {
         let mut statuses = Vec::new();
         for _ in 0..4 {
@@ -276,4 +278,114 @@ async fn vapid_keys_are_bounded() {
     assert_eq!(owner.call("POST", "/v1/vapid/rotate", "").await.status, 200);
     let refused = owner.call("POST", "/v1/vapid/rotate", "").await;
     assert_names(&refused, "limits.vapid_keys_max", 2);
+}
+
+#[tokio::test]
+async fn sign_in_codes_of_a_key_and_of_a_tenant_leave_room_for_others() {
+    let server = server("");
+    let admin = Attacker::admin(&server);
+    let (greedy, other) =
+        (admin.scoped("read", "greedy").await, admin.scoped("read", "other").await);
+    let make = async |caller: &Attacker| caller.post("/v1/sign-in-codes", &json!({})).await;
+    let mut made = 0;
+    let refused = loop {
+        let answer = make(&greedy).await;
+        if answer.status != 201 {
+            break answer;
+        }
+        made += 1;
+    };
+    assert_eq!((refused.status, made), (429, 20), "{}", refused.body);
+    assert!(refused.body.contains("of this key"), "{}", refused.body);
+    // More keys of the tenant do not help without end.
+    for _ in 0..9 {
+        let more = admin.scoped("read", "greedy").await;
+        for _ in 0..20 {
+            assert_eq!(make(&more).await.status, 201);
+        }
+    }
+    let refused = make(&admin.scoped("read", "greedy").await).await;
+    assert_eq!(refused.status, 429, "{}", refused.body);
+    assert!(refused.body.contains("of the keys of this tenant"), "{}", refused.body);
+    assert_eq!(make(&other).await.status, 201);
+    assert_eq!(make(&admin).await.status, 201);
+}
+
+/// Sends to a new host, pauses its lane and cancels the message. Answers the number of the lane, too.
+async fn pause_new_lane(tenant: &Attacker, number: usize) -> (u64, AttackAnswer) {
+    let mut message = message();
+    let host = format!("host-{number}.example.com");
+    message["to"]["address"] = webhook(&format!("https://{host}/"));
+    let sent = tenant.post("/v1/messages", &message).await;
+    assert_eq!(sent.status, 202, "{}", sent.body);
+    let lanes = tenant.get("/v1/lanes").await.json();
+    let mut lanes = lanes["lanes"].as_array().unwrap().iter();
+    let is_its = |lane: &&Value| lane["provider"].as_str().unwrap().contains(&host);
+    let id = lanes.find(is_its).unwrap()["id"].as_u64().unwrap();
+    let paused = tenant.post(&format!("/v1/lanes/{id}/pause"), &json!({})).await;
+    let cancel = format!("/v1/messages/{}/cancel", sent.json()["id"].as_str().unwrap());
+    assert_eq!(tenant.post(&cancel, &json!({})).await.status, 200);
+    (id, paused)
+}
+
+#[tokio::test]
+async fn pauses_of_lanes_are_bounded() {
+    let server = server("[limits]\npauses_max = 2\n");
+    let admin = Attacker::admin(&server);
+    let greedy = admin.scoped("send,read,manage", "greedy").await;
+    let mut ids = Vec::new();
+    for number in 0..2 {
+        let (id, paused) = pause_new_lane(&greedy, number).await;
+        assert_eq!(paused.status, 200, "{}", paused.body);
+        ids.push(id);
+    }
+    let (_, refused) = pause_new_lane(&greedy, 2).await;
+    assert_names(&refused, "limits.pauses_max", 2);
+    let shown = admin.get("/v1/tenants/greedy").await.json();
+    let quota = shown["quotas"].as_array().unwrap().iter().find(|q| q["quota"] == "pauses_max");
+    assert_eq!(quota.unwrap()["used"], 2, "{shown}");
+    let other = admin.scoped("send,read,manage", "other").await;
+    assert_eq!(pause_new_lane(&other, 2).await.1.status, 200);
+    // A lane that is resumed makes room.
+    let resumed = greedy.post(&format!("/v1/lanes/{}/resume", ids[0]), &json!({})).await;
+    assert_eq!(resumed.status, 200, "{}", resumed.body);
+    assert_eq!(pause_new_lane(&greedy, 3).await.1.status, 200);
+}
+
+#[tokio::test]
+async fn event_subscriptions_are_bounded() {
+    let server = server("[limits]\nevent_subscriptions_max = 2\n");
+    let admin = Attacker::admin(&server);
+    let (greedy, other) =
+        (admin.scoped("manage", "greedy").await, admin.scoped("manage", "other").await);
+    let subscribe =
+        async |caller: &Attacker| caller.post("/v1/event-subscriptions", &json!({})).await;
+    let first = subscribe(&greedy).await;
+    assert_eq!((first.status, subscribe(&greedy).await.status), (201, 201));
+    assert_names(&subscribe(&greedy).await, "limits.event_subscriptions_max", 2);
+    assert_eq!(subscribe(&other).await.status, 201);
+    // Deleting makes room.
+    let id = first.json()["id"].as_str().unwrap().to_owned();
+    let deleted = greedy.call("DELETE", &format!("/v1/event-subscriptions/{id}"), "").await;
+    assert_eq!(deleted.status, 204, "{}", deleted.body);
+    assert_eq!(subscribe(&greedy).await.status, 201);
+}
+
+#[tokio::test]
+async fn templates_are_bounded_by_their_bytes() {
+    let server = server("[limits]\ntemplate_bytes_max = 3000\n");
+    let admin = Attacker::admin(&server);
+    let (greedy, other) =
+        (admin.scoped("manage", "greedy").await, admin.scoped("manage", "other").await);
+    let set = async |caller: &Attacker, name: &str, bytes: usize| {
+        let template = json!({"locales": {"en": {"title": "x".repeat(bytes)}}}).to_string();
+        caller.call("PUT", &format!("/v1/templates/{name}"), &template).await
+    };
+    assert_eq!(set(&greedy, "first", 2_000).await.status, 200);
+    assert_names(&set(&greedy, "second", 2_000).await, "limits.template_bytes_max", 3_000);
+    assert_names(&set(&greedy, "first", 4_000).await, "limits.template_bytes_max", 3_000);
+    assert_eq!(set(&other, "second", 2_000).await.status, 200);
+    // A smaller one makes room.
+    assert_eq!(set(&greedy, "first", 500).await.status, 200);
+    assert_eq!(set(&greedy, "second", 2_000).await.status, 200);
 }

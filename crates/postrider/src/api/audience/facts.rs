@@ -116,7 +116,7 @@ pub(crate) async fn set(
         let surplus = facts.consents.len().saturating_sub(CONSENTS_MAX);
         facts.consents.drain(..surplus);
         if found.is_none() {
-            check_room(&app, tenant, 1).await?;
+            check_room(&app, tenant, 1)?;
             app.audience.note_kind(tenant, EntryKind::AddressFacts).await?;
         }
         if put(&app, key.clone(), &facts, version).await? {

@@ -5,16 +5,18 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use axum::extract::Request;
-use futures_util::StreamExt as _;
+use futures_util::{FutureExt as _, StreamExt as _};
 use postrider_core::model::json_fields;
 use postrider_core::model::recipient::RecipientProfile;
 use postrider_core::ports::store::{EntryKey, EntryKind, EntryResult, EntryVersion, EntryWrite};
 
 use super::bodies::{PreferencesBody, RecipientRequest, check_id};
 use super::profiles::{check_room, read, text};
+use crate::api::auth::rejected;
 use crate::api::batch::{BatchLine, Splitter, TYPES};
 use crate::api::extract::require_type;
 use crate::api::prelude::*;
+use crate::keys::KeyEnd;
 
 /// Recipients that are written at once.
 const AT_ONCE: usize = 500;
@@ -47,7 +49,8 @@ pub(crate) struct ImportBody {
     pub refused: u64,
     /// The first hundred refused lines.
     pub errors: Vec<RefusedLineBody>,
-    /// The import ended early, for example because a quota is reached; what was counted is written.
+    /// The import ended early, for example because a quota is reached or the key was revoked; what was counted is
+    /// written.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stopped: Option<String>,
 }
@@ -74,34 +77,37 @@ pub(crate) async fn import(
     require_type(request.headers(), &TYPES)?;
     let idle = Duration::from_secs(app.config().server.batch_idle_timeout_s);
     let mut splitter = Splitter::new(app.config().server.body_bytes_max);
-    let mut run = RecipientImport::new(app.clone(), access.tenant.clone());
+    let mut run = RecipientImport::new(app.clone(), &access);
     let mut body = request.into_body().into_data_stream();
     let mut lines = VecDeque::new();
-    loop {
-        let frame = tokio::time::timeout(idle, body.next()).await;
-        let frame = frame.map_err(|_| Problem::timeout("no line arrived in time"))?;
+    let stopped = loop {
+        let frame = tokio::select! {
+            biased;
+            problem = run.key_ended() => break Some(problem),
+            frame = tokio::time::timeout(idle, body.next()) => frame,
+        };
         let ended = match frame {
-            Some(Ok(bytes)) => {
+            Ok(Some(Ok(bytes))) => {
                 splitter.push(bytes, &mut lines);
                 false
             }
             // What came is imported, and the sender learns how much that was by sending it again.
-            Some(Err(_)) | None => {
+            Ok(Some(Err(_)) | None) => {
                 splitter.finish(&mut lines);
                 true
             }
+            Err(_) => break Some(Problem::timeout("no line arrived in time")),
         };
         for line in lines.drain(..) {
             run.add(line);
         }
-        if let Err(problem) = run.write(ended).await {
-            run.body.stopped = Some(problem.detail);
-            break;
+        match run.write(ended).await {
+            Err(problem) => break Some(problem),
+            Ok(()) if ended => break None,
+            Ok(()) => {}
         }
-        if ended {
-            break;
-        }
-    }
+    };
+    run.body.stopped = stopped.map(|problem| problem.detail);
     let written = run.body.created + run.body.changed;
     audit(&access.caller, "recipient.import", &access.tenant, written);
     Ok(Json(run.body))
@@ -110,14 +116,23 @@ pub(crate) async fn import(
 struct RecipientImport {
     app: SharedState,
     tenant: TenantId,
+    /// Tells when the caller's key stops working.
+    key_end: KeyEnd,
     number: u64,
     waiting: Vec<(String, RecipientProfile, bool)>,
     body: ImportBody,
 }
 
 impl RecipientImport {
-    fn new(app: SharedState, tenant: TenantId) -> Self {
-        Self { app, tenant, number: 0, waiting: Vec::new(), body: ImportBody::default() }
+    fn new(app: SharedState, access: &AddressAccess) -> Self {
+        let (tenant, key_end) = (access.tenant.clone(), app.keys.end_of(&access.caller));
+        Self { app, tenant, key_end, number: 0, waiting: Vec::new(), body: ImportBody::default() }
+    }
+
+    /// Returns when the caller may not write any more.
+    async fn key_ended(&mut self) -> Problem {
+        let rejection = self.key_end.wait(&self.app.keys).await;
+        rejected(&self.app, rejection)
     }
 
     fn add(&mut self, line: BatchLine) {
@@ -159,6 +174,9 @@ impl RecipientImport {
     /// Writes what waits, if that is enough or `all` of it.
     async fn write(&mut self, all: bool) -> ApiResult<()> {
         while self.waiting.len() >= AT_ONCE || (all && !self.waiting.is_empty()) {
+            if let Some(problem) = self.key_ended().now_or_never() {
+                return Err(problem);
+            }
             let some = self.waiting.len().min(AT_ONCE);
             let mut group: Vec<_> = self.waiting.drain(..some).collect();
             // The last line about a recipient counts.
@@ -185,7 +203,7 @@ impl RecipientImport {
         let keys: Vec<_> = group.iter().map(key).collect();
         let found = app.store.entries(keys.clone()).await?;
         let new = found.iter().filter(|entry| entry.is_none()).count() as u64;
-        check_room(app, tenant, new).await?;
+        check_room(app, tenant, new)?;
         app.audience.note_kind(tenant, EntryKind::Recipient).await?;
         let now = app.clock.now();
         let mut writes = Vec::with_capacity(group.len());

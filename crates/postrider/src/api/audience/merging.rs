@@ -50,7 +50,7 @@ pub(super) async fn settle_aliases(
         delete(app, gone).await?;
     }
     for alias in now.iter().filter(|alias| !before.contains(alias)) {
-        check_room(app, tenant, 1).await?;
+        check_room(app, tenant, 1)?;
         app.audience.note_kind(tenant, EntryKind::Alias).await?;
         let key = EntryKey::new(tenant, EntryKind::Alias, alias);
         // From now on, what names the alias is for this recipient.

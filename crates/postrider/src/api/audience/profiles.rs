@@ -85,7 +85,7 @@ pub(super) async fn change(
         let found = match find(app, tenant, id).await? {
             Some(found) => found,
             None if makes => {
-                check_room(app, tenant, 1).await?;
+                check_room(app, tenant, 1)?;
                 let profile = RecipientProfile { created_at: now, ..RecipientProfile::default() };
                 FoundProfile { id: id.into(), version: EntryVersion::NONE, profile }
             }
@@ -139,13 +139,6 @@ pub(crate) async fn delete(app: &SharedState, keys: Vec<EntryKey>) -> ApiResult<
 }
 
 /// An error if the tenant may not keep so many more entries.
-pub(crate) async fn check_room(app: &SharedState, tenant: &TenantId, more: u64) -> ApiResult<()> {
-    match app.quotas.check_entries(&app.config(), tenant, more) {
-        Ok(()) => Ok(()),
-        Err(excess) => {
-            // Whoever tries again at once has to wait.
-            app.intake.quotas().turn_of(tenant).await?.pause().await;
-            Err(excess.into())
-        }
-    }
+pub(crate) fn check_room(app: &SharedState, tenant: &TenantId, more: u64) -> ApiResult<()> {
+    Ok(app.quotas.check_entries(&app.config(), tenant, more)?)
 }

@@ -210,7 +210,7 @@ pub(crate) async fn suppress(
         let mut known: Suppression = found.as_ref().map(read).transpose()?.unwrap_or_default();
         change(&mut known)?;
         if found.is_none() {
-            check_room(app, tenant, 1).await?;
+            check_room(app, tenant, 1)?;
             app.audience.note_kind(tenant, EntryKind::Suppression).await?;
         }
         if put(app, key(tenant, hash), &known, version).await? {

@@ -102,7 +102,7 @@ section! {
         key_requests_per_s: f64 = 20_000.0,
         /// How many of them may come at once.
         key_requests_burst: u32 = 20_000,
-        /// Calls of one key that are answered at the same time; 0 for no limit. More get 429.
+        /// Calls of one key at the same time, each until its caller has read the answer; 0 for no limit. More get 429.
         key_calls_max: usize = 1024,
         /// Event streams of one key. More get 429.
         key_event_streams_max: usize = 20,

@@ -244,6 +244,8 @@ pub struct TenantSection {
     pub webhook_secrets_max: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub event_subscriptions_max: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pauses_max: Option<u64>,
 }
 
 impl Default for TenantSection {
@@ -270,6 +272,7 @@ impl Default for TenantSection {
             vapid_keys_max: None,
             webhook_secrets_max: None,
             event_subscriptions_max: None,
+            pauses_max: None,
         }
     }
 }

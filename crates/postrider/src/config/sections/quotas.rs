@@ -35,6 +35,8 @@ section! {
         webhook_secrets_max: u64 = 10,
         /// Subscriptions to events.
         event_subscriptions_max: u64 = 20,
+        /// Pauses of lanes. One that is over, or was ended, makes room.
+        pauses_max: u64 = 1_000,
         /// Rotations of VAPID keys, and of webhook secrets, in one minute. More get 429.
         rotations_per_minute: u64 = 3,
     }
@@ -64,6 +66,7 @@ impl QuotaSection {
             event_subscriptions_max: own
                 .event_subscriptions_max
                 .unwrap_or(self.event_subscriptions_max),
+            pauses_max: own.pauses_max.unwrap_or(self.pauses_max),
             rotations_per_minute: self.rotations_per_minute,
         }
     }

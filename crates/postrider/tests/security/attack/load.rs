@@ -14,7 +14,8 @@ use crate::fixture::{Attacker, PATIENCE};
 /// Connections of the steady traffic.
 const LINES: usize = 16;
 
-/// Accepts everything under `/ok/`, and answers 400 to everything else.
+/// Accepts everything under `/ok/`. Says that what is under `/gone/` is gone, answers 404 under `/struck/`, and 400 to
+/// everything else.
 pub(super) struct Receiver {
     pub(super) at: SocketAddr,
     arrivals: Arc<Mutex<HashMap<String, Instant>>>,
@@ -54,9 +55,13 @@ async fn serve(mut stream: TcpStream, arrivals: Arc<Mutex<HashMap<String, Instan
         };
         let head = String::from_utf8_lossy(&bytes[..bytes.len().min(200)]).into_owned();
         let path = head.split(' ').nth(1).unwrap_or_default().to_owned();
-        let is_ok = path.starts_with("/ok/");
-        let answer = if is_ok { "204 No Content" } else { "400 Bad Request" };
-        if is_ok {
+        let answer = match path.split('/').nth(1) {
+            Some("ok") => "204 No Content",
+            Some("gone") => "410 Gone",
+            Some("struck") => "404 Not Found",
+            _ => "400 Bad Request",
+        };
+        if path.starts_with("/ok/") {
             arrivals.lock().unwrap().entry(path).or_insert_with(Instant::now);
         }
         bytes.drain(..end);
