@@ -214,7 +214,9 @@ section! {
     /// What may be reached.
     NetworkSection as "network" {
         /// Deliver also to loopback, private and link-local addresses: true for all, or networks such as
-        /// ["10.20.0.0/16"]. Metadata services of clouds and this server itself are never reached.
+        /// ["10.20.0.0/16"]. Metadata services of clouds, link-local IPv4 addresses and this server itself are never
+        /// reached. Other programs on this machine are reached by loopback addresses, and by another address of the
+        /// machine only if an entry such as "10.20.0.7/32" names it.
         allow_private_targets: PrivateTargets = PrivateTargets::All(false),
         /// If given, only these networks and ports are reached: ["203.0.113.0/24", "* 443", "2001:db8::/32 8000-8999"].
         allow: Vec<EgressRule> = Vec::new(),
