@@ -17,7 +17,7 @@ use postrider_core::model::json_fields;
 use serde::de::DeserializeOwned;
 
 use super::SharedState;
-use super::audit::audited;
+use super::audit::{CallSummary, audited};
 use super::caller_address::{PeerAddress, is_among};
 use super::problem::Problem;
 
@@ -59,14 +59,14 @@ pub(crate) async fn guarded(
     let mut answer = match checked(&app, rules, &request) {
         Err(problem) => problem.into_response(),
         Ok(()) => {
-            let method = request.method().clone();
-            let answer = async {
+            let (summary, state) = (CallSummary::of(&request), app.clone());
+            let answer = async move {
                 match rules.is_stream {
                     true => next.run(request).await,
-                    false => in_time(&app, request, next).await,
+                    false => in_time(&state, request, next).await,
                 }
             };
-            audited(&app, rules, &method, answer).await
+            audited(&app, rules, &summary, answer).await
         }
     };
     let headers = answer.headers_mut();
