@@ -7,7 +7,7 @@ use postrider_testkit::ADMIN_KEY;
 use postrider_testkit::process::ProcessFixture;
 use serde_json::{Value, json};
 
-use crate::fixture::{Attacker, PATIENCE, message, server, stop};
+use crate::fixture::{Attacker, PATIENCE, message, server, stop, with_slow_master_key};
 
 /// All entries as a caller sees them, oldest first.
 async fn entries(caller: &Attacker) -> Vec<Value> {
@@ -137,27 +137,12 @@ async fn failed_sign_ins_are_counted_and_a_flood_costs_few_entries() {
     assert!(verify(&server, &[]).0);
 }
 
-/// A server that asks a slow program for its master key whenever that is rotated.
-fn with_slow_rotation(more: &str) -> ProcessFixture {
-    use std::os::unix::fs::PermissionsExt as _;
-    let mut server = ProcessFixture::new(env!("CARGO_BIN_EXE_postrider"), "").unwrap();
-    let (program, slow) = (server.path("master-key"), server.path("slow"));
-    let key = "8f1d2b7c9a3e4f50617283940a1b2c3d4e5f60718293a4b5c6d7e8f9010203e1";
-    let text = format!("#!/bin/sh\n[ -e {} ] && sleep 3\necho {key}\n", slow.display());
-    std::fs::write(&program, text).unwrap();
-    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).unwrap();
-    let config = format!("{more}[encryption]\nkey = \"command:{}\"\n", program.display());
-    server.write_config(&config).unwrap();
-    server.start().unwrap();
-    std::fs::write(&slow, "").unwrap();
-    server
-}
-
 const ROTATE: &str = "/v1/encryption/rotate";
 
 #[tokio::test]
 async fn a_change_that_is_cut_off_at_its_deadline_has_an_entry() {
-    let server = with_slow_rotation("[server]\nrequest_timeout_s = 1\n");
+    let server = with_slow_master_key("[server]\nrequest_timeout_s = 1\n", 3);
+    std::fs::write(server.path("slow"), "").unwrap();
     let admin = Attacker::admin(&server).from([127, 0, 0, 8]);
     let late = admin.post(ROTATE, &json!({})).await;
     assert_eq!(late.status, 503, "{}", late.body);
@@ -173,7 +158,8 @@ async fn a_change_that_is_cut_off_at_its_deadline_has_an_entry() {
 
 #[tokio::test]
 async fn nobody_hides_a_change_by_closing_the_connection() {
-    let server = with_slow_rotation("");
+    let server = with_slow_master_key("", 3);
+    std::fs::write(server.path("slow"), "").unwrap();
     let admin = Attacker::admin(&server);
     let stream = admin.open("POST", ROTATE, Some(0), "").await;
     // The program runs: the call has begun.
