@@ -33,6 +33,12 @@ impl IpNetwork {
             _ => false,
         }
     }
+
+    /// Whether it is one address.
+    pub fn is_single(&self) -> bool {
+        let bits = if self.address.is_ipv4() { 32 } else { 128 };
+        self.prefix == bits
+    }
 }
 
 impl FromStr for IpNetwork {

@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use postrider::config::{Config, Environment};
 use postrider_channels::ip_network::IpNetwork;
@@ -14,7 +15,7 @@ use postrider_core::model::content::Content;
 use postrider_core::policy::classify::classify;
 use postrider_core::policy::retry_after;
 use postrider_core::{DeliveryId, KeyId, MessageId, Target, TenantId, Timestamp};
-use postrider_dispatch::template::{Template, TemplateSource};
+use postrider_dispatch::template::{Template, TemplateCall, TemplateSource};
 use postrider_testkit::fuzz::fuzz;
 use postrider_testkit::server::ServerFixture;
 
@@ -68,6 +69,54 @@ fn no_template_breaks_the_compiler() {
         if let Ok(source) = serde_json::from_str::<TemplateSource>(text) {
             let _ = Template::compile("fuzz", &source, &schema);
         }
+    });
+}
+
+/// What a rendering may take, as in the server.
+const RENDERING: Duration = Duration::from_millis(100);
+/// What it and a preview may last, because no single step is interrupted.
+const RENDERINGS_MAX: Duration = Duration::from_secs(1);
+
+/// The template and the variables of a message: both are written by the caller.
+#[test]
+fn no_template_breaks_or_holds_up_the_renderer() {
+    let seeds = [
+        r#"{"t":{"locales":{"en":{"title":"Hello {{ name }}","body":"{% if a == 1 %}x{% endif %}"}}},"v":{"name":"Ada","a":1}}"#,
+        r#"{"t":{"locales":{"de":{"body":"{% for x in l %}{{ x|upper }}{{ loop.index }}{% endfor %}"}}},"v":{"l":["a","ß",null,1.5]}}"#,
+        r#"{"t":{"strict":false,"locales":{"en":{"body":"{{ a.b.c[0]|join(',')|replace('a','bb')|length }}"}}},"v":{"a":{"b":{"c":[["a","b"]]}}}}"#,
+        r#"{"t":{"locales":{"en":{"data":{"x":"{{ n * n }}{{ n ~ n }}{{ l|sort|reverse|first }}"}}}},"v":{"n":9007199254740993,"l":[3,1,2]}}"#,
+        r#"{"t":{"locales":{"en":{"body":"{% for a in l %}{% for b in l %}{% if a == b or a in l %}{{ a }}{% endif %}{% endfor %}{% endfor %}"}}},"v":{"l":[[1,2],[1,2],[3]]}}"#,
+        r#"{"t":{"locales":{"en":{"body":"{% set x = n|default('y') %}{% macro m(a) %}{{ a }}{% endmacro %}{{ m(x) }}{{ range(9)|list }}"}}},"v":{"n":null}}"#,
+    ];
+    // Two equal lists of pairs that are compared in a loop: few steps, and much work.
+    let pairs: Vec<_> = (0..2_000).map(|n| [n, 1]).collect();
+    let text = "{% for i in l %}{% if a == b %}{% endif %}{% endfor %}";
+    let costly = serde_json::json!({"t": {"locales": {"en": {"body": text}}},
+        "v": {"a": pairs, "b": pairs, "l": vec![0; 1_500]}});
+    let costly = costly.to_string();
+    let seeds: Vec<&str> = seeds.into_iter().chain([costly.as_str()]).collect();
+    #[derive(serde::Deserialize)]
+    struct FuzzedRendering {
+        t: TemplateSource,
+        v: serde_json::Map<String, serde_json::Value>,
+    }
+    let schema = registry::content_schema();
+    let time_of = |t: &TemplateSource, v: &serde_json::Map<String, serde_json::Value>| {
+        let Ok(template) = Template::compile("fuzz", t, &schema) else { return Duration::ZERO };
+        let begin = Instant::now();
+        let (deadline, content) = (Some(begin + RENDERING), "{}");
+        let call = TemplateCall { locale: None, variables: v, content, deadline };
+        if let Ok(content) = template.render(&call) {
+            Content::parse(&content).expect("a rendering is a JSON object");
+        }
+        drop(template.preview(t, &schema, &call));
+        begin.elapsed()
+    };
+    texts("render", &seeds, |text| {
+        let Ok(FuzzedRendering { t, v }) = serde_json::from_str(text) else { return };
+        // A busy machine may hold up one try, hardly three.
+        let is_slow = (0..3).all(|_| time_of(&t, &v) > RENDERINGS_MAX);
+        assert!(!is_slow, "a rendering goes on after its deadline");
     });
 }
 

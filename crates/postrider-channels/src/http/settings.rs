@@ -64,17 +64,19 @@ pub(super) static FACTS: ChannelFacts = ChannelFacts {
 #[async_trait]
 impl ChannelDefinition for HttpSection {
     fn check(&self) -> Result<(), FieldError> {
-        if let Some(wrong) = self.credentials.iter().find(|e| parse_credential(e).is_none()) {
+        // An entry may be the secret itself by mistake, so that it is not repeated.
+        let entry = |nth: usize| format!("entry {}", nth + 1);
+        if let Some(nth) = self.credentials.iter().position(|e| parse_credential(e).is_none()) {
             let allowed = "env:NAME or file:PATH, an origin such as https://api.example.com, and the \
                            tenants that may name it (acme,shop or *), with spaces between them";
-            return Err(FieldError::new("credentials", format!("{wrong:?}"), allowed));
+            return Err(FieldError::new("credentials", entry(nth), allowed));
         }
         for (field, names) in
             [("secret_names", &self.secret_names), ("public_names", &self.public_names)]
         {
-            if let Some(wrong) = names.iter().find(|name| !is_pattern(name)) {
+            if let Some(nth) = names.iter().position(|name| !is_pattern(name)) {
                 let allowed = "a name of letters, digits, - _ or ., with * at its start or end";
-                return Err(FieldError::new(field, format!("{wrong:?}"), allowed));
+                return Err(FieldError::new(field, entry(nth), allowed));
             }
         }
         Ok(())

@@ -36,7 +36,9 @@ impl CheckFields for NtfyAccountFields {
     fn check(&self) -> Result<(), FieldError> {
         let Some(user) = &self.user else { return Ok(()) };
         if user.is_empty() || user.contains(':') {
-            return Err(FieldError::new("user", format!("{user:?}"), "a name without a colon"));
+            // What follows a colon may be the password.
+            let found = if user.is_empty() { "nothing" } else { "a text with a colon" };
+            return Err(FieldError::new("user", found, "a name without a colon"));
         }
         needs("credential", self.credential.is_none(), "a reference to the user's password")
     }

@@ -1,21 +1,27 @@
 //! Where connections may go: which networks and ports, and which never. Resolves no names and opens no connection.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
 use super::is_public;
+use super::own_addresses::{OwnListeners, is_of_this_machine};
 use crate::ip_network::IpNetwork;
 
-/// Where clouds answer with credentials of the machine. Nobody is let there.
+/// Where clouds answer with credentials of the machine, beside all link-local IPv4 addresses. Nobody is let there.
 const METADATA_V4: [Ipv4Addr; 3] = [
-    Ipv4Addr::new(169, 254, 169, 254),
     Ipv4Addr::new(168, 63, 129, 16),
     Ipv4Addr::new(100, 100, 100, 200),
+    Ipv4Addr::new(192, 0, 0, 192),
 ];
-const METADATA_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254);
+/// The instance and the pods of EC2, and the instance of Google's cloud.
+const METADATA_V6: [Ipv6Addr; 3] = [
+    Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254),
+    Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x23),
+    Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254),
+];
 
 /// Which private addresses may be reached.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,6 +44,16 @@ impl PrivateTargets {
         match self {
             Self::All(all) => *all,
             Self::Networks(networks) => networks.iter().any(|network| network.contains(ip)),
+        }
+    }
+
+    /// Whether an entry names this address alone.
+    fn names(&self, ip: IpAddr) -> bool {
+        match self {
+            Self::All(_) => false,
+            Self::Networks(networks) => {
+                networks.iter().any(|network| network.is_single() && network.contains(ip))
+            }
         }
     }
 
@@ -240,7 +256,7 @@ pub struct EgressRules {
     /// Prefixes of gateways to IPv4, beside the well-known one.
     pub nat64: Vec<Nat64Prefix>,
     /// Where this server listens. Never reached.
-    pub own: Vec<SocketAddr>,
+    pub own: OwnListeners,
 }
 
 impl EgressRules {
@@ -251,20 +267,21 @@ impl EgressRules {
         if is_metadata(ip) {
             return Some("metadata_address");
         }
-        if self.is_own_listener(meant) {
+        if self.own.contains(meant) {
             return Some("own_address");
         }
         let any = |rules: &[EgressRule]| rules.iter().any(|rule| rule.matches(meant));
         if any(&self.deny) || (!self.allow.is_empty() && !any(&self.allow)) {
             return Some("egress_denied");
         }
-        if allow_private || self.private.contains(ip) {
+        if allow_private || self.private.names(ip) {
             return None;
         }
-        if !is_public(ip) {
+        if !is_public(ip) && !self.private.contains(ip) {
             return Some("private_address");
         }
-        is_of_this_machine(ip).then_some("own_address")
+        // What else listens on this machine may trust its neighbours. A loopback address is meant if it is allowed.
+        (!ip.is_loopback() && is_of_this_machine(ip)).then_some("own_address")
     }
 
     /// The same for a connection without TLS.
@@ -283,26 +300,13 @@ impl EgressRules {
         let embedded = self.nat64.iter().chain(&WELL_KNOWN).find_map(|prefix| prefix.embedded(v6));
         embedded.map_or(IpAddr::V6(v6), IpAddr::V4)
     }
-
-    fn is_own_listener(&self, address: SocketAddr) -> bool {
-        self.own.iter().any(|own| {
-            own.port() == address.port()
-                && (own.ip() == address.ip()
-                    || (own.ip().is_unspecified() && is_of_this_machine(address.ip())))
-        })
-    }
 }
 
 fn is_metadata(ip: IpAddr) -> bool {
     match ip {
-        IpAddr::V4(ip) => METADATA_V4.contains(&ip),
-        IpAddr::V6(ip) => ip == METADATA_V6,
+        IpAddr::V4(ip) => ip.is_link_local() || METADATA_V4.contains(&ip),
+        IpAddr::V6(ip) => METADATA_V6.contains(&ip),
     }
-}
-
-/// Whether the address belongs to this machine: only then can a socket be bound to it. Asked once per connection.
-fn is_of_this_machine(ip: IpAddr) -> bool {
-    UdpSocket::bind((ip, 0)).is_ok()
 }
 
 #[cfg(test)]
@@ -357,9 +361,8 @@ mod tests {
 
     #[test]
     fn metadata_and_our_own_listener_are_never_reached() {
-        let mut rules =
-            EgressRules { private: PrivateTargets::All(true), ..EgressRules::default() };
-        rules.own = vec!["127.0.0.1:8080".parse().unwrap()];
+        let rules = EgressRules { private: PrivateTargets::All(true), ..EgressRules::default() };
+        rules.own.add("127.0.0.1:8080".parse().unwrap());
         for address in [
             "169.254.169.254:80",
             "[::ffff:169.254.169.254]:80",
@@ -367,15 +370,45 @@ mod tests {
             "[fd00:ec2::254]:80",
             "168.63.129.16:80",
             "100.100.100.200:80",
+            "192.0.0.192:80",
+            "169.254.170.2:80",
+            "169.254.170.23:80",
+            "[::ffff:169.254.170.2]:80",
+            "[64:ff9b::a9fe:aa17]:80",
+            "[64:ff9b:1:a9fe:aa:200::]:80",
+            "169.254.0.23:80",
+            "[fd00:ec2::23]:80",
+            "[fd20:ce::254]:80",
         ] {
             assert_eq!(refusal(&rules, address), Some("metadata_address"), "{address}");
         }
         assert_eq!(refusal(&rules, "127.0.0.1:8080"), Some("own_address"));
         assert_eq!(refusal(&rules, "[::ffff:127.0.0.1]:8080"), Some("own_address"));
         assert_eq!(refusal(&rules, "127.0.0.1:8081"), None);
-        rules.own = vec!["0.0.0.0:8080".parse().unwrap()];
-        assert_eq!(refusal(&rules, "127.0.0.2:8080"), Some("own_address"));
-        assert_eq!(refusal(&rules, "10.200.200.200:8080"), None, "another machine");
+        rules.clone().own.add("0.0.0.0:8090".parse().unwrap());
+        assert_eq!(refusal(&rules, "127.0.0.2:8090"), Some("own_address"));
+        assert_eq!(refusal(&rules, "10.200.200.200:8090"), None, "another machine");
+        assert_eq!(refusal(&rules, "0.0.0.0:1"), Some("own_address"), "it is this machine");
+    }
+
+    #[test]
+    fn an_own_address_is_reached_only_if_it_is_named_alone() {
+        // The address that this machine has in its network. Nothing is sent for that.
+        let socket = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
+        let own = socket.connect("192.0.2.1:9").and_then(|()| socket.local_addr());
+        let own = own.map_or(IpAddr::from([0, 0, 0, 0]), |own| own.ip());
+        let other = "10.200.200.200:80";
+        for (network, expected) in
+            [("0.0.0.0/0".to_owned(), Some("own_address")), (format!("{own}/32"), None)]
+        {
+            let private = PrivateTargets::Networks(vec![network.parse().unwrap()]);
+            let rules = EgressRules { private, ..EgressRules::default() };
+            assert_eq!(refusal(&rules, &format!("{own}:22")), expected, "{network}");
+        }
+        let private = PrivateTargets::Networks(vec!["0.0.0.0/0".parse().unwrap()]);
+        let rules = EgressRules { private, ..EgressRules::default() };
+        assert_eq!(refusal(&rules, other), None);
+        assert_eq!(refusal(&rules, "127.0.0.1:80"), None, "it is allowed, and local tests need it");
     }
 
     #[test]

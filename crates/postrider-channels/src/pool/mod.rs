@@ -15,6 +15,7 @@ mod names;
 mod network;
 mod opening_places;
 mod origin;
+mod own_addresses;
 mod peer;
 mod peers;
 mod permitted;
@@ -24,6 +25,7 @@ mod scoped_roots;
 mod shortage;
 mod tls;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use ::http::header::{CONTENT_TYPE, USER_AGENT};
@@ -39,6 +41,7 @@ pub use egress::{EgressRule, EgressRules, Nat64Prefix, PlainHttpTargets, Private
 pub use failure::TransportError;
 pub use guard::is_public;
 pub use origin::{Origin, UrlError};
+pub use own_addresses::OwnListeners;
 pub use proxy::{ProxyAccess, ProxyUrl};
 pub use tls::ClientCertificate;
 
@@ -189,6 +192,11 @@ impl Pool {
             peers: Peers::default(),
         };
         Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// Never connects to this socket from now on, because this server listens on it.
+    pub fn refuse_own(&self, listener: SocketAddr) {
+        self.shared.resources.config.egress.own.add(listener);
     }
 
     /// The same trusted certificates for other protocols, such as SMTP.

@@ -111,9 +111,9 @@ impl SmsAccountFields {
             ("basic", _) => GatewayAuth::Basic(user),
             ("bearer", _) => GatewayAuth::Bearer,
             (_, Some(Ok(name))) => GatewayAuth::Header(name),
-            (other, _) => {
+            _ => {
                 let allowed = "none, basic, bearer or header:NAME";
-                return Err(FieldError::new("auth", format!("{other:?}"), allowed));
+                return Err(FieldError::new("auth", "another text", allowed));
             }
         })
     }
@@ -206,7 +206,7 @@ mod tests {
             ),
             (
                 r#"{"provider":"http","url":"https://a.example","fields":{"a":"{to}{text}"},"auth":"x"}"#,
-                "auth: found \"x\"",
+                "auth: found another text",
             ),
         ] {
             let error = read(json).unwrap_err();

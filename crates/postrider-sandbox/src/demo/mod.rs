@@ -37,6 +37,9 @@ pub struct DemoArgs {
     /// Where the dashboard listens; port 0 picks a free one
     #[arg(long, default_value = "127.0.0.1:8080")]
     listen: std::net::SocketAddr,
+    /// Show the logs, on standard error: error, warn, info, debug, trace, or a filter as of log.level
+    #[arg(long, value_name = "LEVEL")]
+    log: Option<String>,
 }
 
 /// How long the demo may take until every delivery has ended.

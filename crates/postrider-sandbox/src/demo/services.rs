@@ -33,12 +33,13 @@ impl DemoServices {
         })
         .await?;
         let accounts = sandbox.server_config(folder.path())?;
-        let server = match launcher.launch(&config(args.listen, folder.path(), &accounts)).await {
+        let config = |listen| config(listen, folder.path(), &accounts, args.log.as_deref());
+        let server = match launcher.launch(&config(args.listen)).await {
             Ok(server) => server,
             // Another process uses the default port: take any free one.
             Err(_) if args.listen.port() != 0 => {
                 let free = SocketAddr::new(args.listen.ip(), 0);
-                launcher.launch(&config(free, folder.path(), &accounts)).await?
+                launcher.launch(&config(free)).await?
             }
             Err(error) => return Err(error),
         };
@@ -102,14 +103,17 @@ impl DemoServices {
 }
 
 /// The configuration file of the demo's server.
-fn config(listen: SocketAddr, folder: &Path, accounts: &str) -> String {
+fn config(listen: SocketAddr, folder: &Path, accounts: &str, log: Option<&str>) -> String {
+    let log = log.map_or_else(String::new, |level| {
+        format!("[log]\nlevel = {}\n", serde_json::Value::from(level))
+    });
     // The sandbox refuses a fifth of all calls at random, some of them with "gone". The guard against mass
     // erasure would see an outage in that, so it gets a wide limit.
     format!(
         "[store]\ndata = {data}\n[server]\nlisten = \"{listen}\"\n\
          [breaker]\ngone_share = 0.9\n[webhook]\nsecret_per_address = false\n\
          [network]\nallow_private_targets = true\nallow_plain_http = true\nextra_ca_file = {ca}\n\
-         {classes}{accounts}",
+         {log}{classes}{accounts}",
         data = toml_path(&folder.join("data")),
         ca = toml_path(&folder.join("sandbox-ca.pem")),
         classes = cases::CLASSES,

@@ -1,8 +1,9 @@
-//! The audit log: every call that changes or reveals something becomes an entry, and so do refused calls. Shows
-//! entries.
+//! The audit log: every call that changes or reveals something becomes an entry, and so do refused calls and changes
+//! that failed. Shows entries.
 
 use std::fmt::Display;
 
+use axum::extract::Request;
 use axum::http::Method;
 use postrider_core::ports::store::{AuditFilter, AuditRecord, StoreError};
 
@@ -21,8 +22,21 @@ use crate::keys::Caller;
 const LOOKED_AT: usize = 1_000;
 /// What the cursor of this list begins with.
 const AUDIT_CURSOR: &str = "audit ";
-/// Actions that reveal something. What they reveal is not handed out without an entry.
-const REVEALING: [&str; 3] = ["message.content", "webhook_secrets.read", "job.result"];
+/// Actions whose answer is a secret or stored content. It is not handed out without an entry.
+const REVEALING: [&str; 8] = [
+    "message.content",
+    "webhook_secrets.read",
+    "webhook_secrets.rotate",
+    "event_subscription.rotate_secret",
+    "job.result",
+    "key.create",
+    "sign_in_code.create",
+    "portal_link.create",
+];
+/// Paths below this one name people.
+const RECIPIENTS: &str = "/v1/recipients";
+/// The longest path that an entry repeats.
+const PATH_CHARS_MAX: usize = 200;
 /// Calls of the daily work, of which refused ones are no entries.
 const DAILY: [&str; 4] =
     ["/v1/messages", "/v1/messages/batch", "/v1/addresses", "/v1/templates/{name}/preview"];
@@ -43,16 +57,58 @@ pub(super) fn note_audit(add: impl FnOnce(&mut AuditDraft)) {
     with_draft(add);
 }
 
-/// Whether a call changes something, beside the daily work.
-pub(super) fn is_change(method: &Method, rules: CallRules) -> bool {
-    *method != Method::GET && !DAILY.contains(&rules.path)
-}
-
-/// Runs a call, and writes its entry before it is answered.
+/// Runs a call, and writes its entry before it is answered. A change goes on to its end when the caller goes away, so
+/// that nobody hides one by closing the connection.
 pub(super) async fn audited(
     app: &SharedState,
     rules: CallRules,
-    method: &Method,
+    request: &CallSummary,
+    call: impl Future<Output = Response> + Send + 'static,
+) -> Response {
+    if !request.is_change(rules) {
+        return written(app, rules, request, call).await;
+    }
+    let (app, request) = (app.clone(), request.clone());
+    let whole = tokio::spawn(async move { written(&app, rules, &request, call).await });
+    match whole.await {
+        Ok(answer) => answer,
+        Err(ended) => match ended.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(_) => Problem::late().into_response(),
+        },
+    }
+}
+
+/// What an entry needs of a request.
+#[derive(Debug, Clone)]
+pub(super) struct CallSummary {
+    method: Method,
+    path: String,
+}
+
+impl CallSummary {
+    pub(super) fn of(request: &Request) -> Self {
+        let path = request.uri().path().chars().take(PATH_CHARS_MAX).collect();
+        Self { method: request.method().clone(), path }
+    }
+
+    fn is_change(&self, rules: CallRules) -> bool {
+        self.method != Method::GET && !DAILY.contains(&rules.path)
+    }
+
+    /// What a failed call was about, if that is no person.
+    fn subject(&self) -> String {
+        match self.path.starts_with(RECIPIENTS) {
+            true => String::new(),
+            false => self.path.clone(),
+        }
+    }
+}
+
+async fn written(
+    app: &SharedState,
+    rules: CallRules,
+    request: &CallSummary,
     call: impl Future<Output = Response>,
 ) -> Response {
     let (answer, draft) = collected(call).await;
@@ -66,7 +122,8 @@ pub(super) async fn audited(
         }
         return answer;
     }
-    if is_change(method, rules)
+    let is_change = request.is_change(rules);
+    if is_change
         && answer.extensions().get::<QuotaRefusal>().is_some()
         && let Some(tenant) = &draft.tenant
         && let Ok(turn) = app.intake.quotas().turn_of(tenant).await
@@ -76,16 +133,26 @@ pub(super) async fn audited(
     }
     let is_refused_key = matches!(status.as_u16(), 401 | 403);
     let is_flood = status.as_u16() == 429;
+    let method = &request.method;
+    if status.is_server_error() && is_change && draft.is_signed_in {
+        let action = format!("{method} {}", rules.path);
+        let mut failed =
+            entry(app, draft, &action, format!("failed {}, may have been done", status.as_u16()));
+        failed.subject = failed.subject.filter(|text| !text.is_empty());
+        failed.subject = failed.subject.or_else(|| Some(request.subject()));
+        app.audit.write(failed).await;
+        return answer;
+    }
     if is_refused_key
         || (is_flood && !draft.is_signed_in)
-        || (status.is_client_error() && is_change(method, rules))
+        || (status.is_client_error() && is_change)
     {
         let action = match draft.is_signed_in {
             true => format!("{method} {}", rules.path),
             false => "sign_in".to_owned(),
         };
         let mut refused = entry(app, draft, &action, format!("refused {}", status.as_u16()));
-        refused.count = 1;
+        (refused.count, refused.filter) = (1, None);
         app.audit.refused(refused);
     }
     answer

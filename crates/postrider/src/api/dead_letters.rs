@@ -139,6 +139,7 @@ pub(crate) async fn replay(
     }
     check_retry(request.retry.as_ref())?;
     let chosen = chosen(request.ids.as_deref(), request.filter.as_ref());
+    note_audit(|draft| draft.filter = chosen);
     let which = selection(&app, &access.tenant, request.ids, request.filter).await?;
     let how = Replay {
         ttl_s: request.ttl_s,
@@ -148,7 +149,6 @@ pub(crate) async fn replay(
     };
     let replayed = app.store.replay(Some(&access.tenant), which, how).await?;
     audit(&access.caller, "dead_letters.replay", &"", replayed);
-    note_audit(|draft| draft.filter = chosen);
     Ok(Json(ReplayResponse { replayed }))
 }
 
@@ -161,10 +161,10 @@ pub(crate) async fn discard(
     JsonBody(request): JsonBody<DiscardRequest>,
 ) -> ApiResult<Json<DiscardResponse>> {
     let chosen = chosen(request.ids.as_deref(), request.filter.as_ref());
+    note_audit(|draft| draft.filter = chosen);
     let which = selection(&app, &access.tenant, request.ids, request.filter).await?;
     let discarded = app.store.discard(Some(&access.tenant), which).await?;
     audit(&access.caller, "dead_letters.discard", &"", discarded);
-    note_audit(|draft| draft.filter = chosen);
     Ok(Json(DiscardResponse { discarded }))
 }
 

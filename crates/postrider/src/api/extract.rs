@@ -17,7 +17,7 @@ use postrider_core::model::json_fields;
 use serde::de::DeserializeOwned;
 
 use super::SharedState;
-use super::audit::{audited, is_change};
+use super::audit::{CallSummary, audited};
 use super::caller_address::{PeerAddress, is_among};
 use super::problem::Problem;
 use super::request_limits::KeyCallPlace;
@@ -61,39 +61,22 @@ pub(crate) async fn guarded(
     request.extensions_mut().insert(place.clone());
     let mut answer = match checked(&app, rules, &request) {
         Err(problem) => problem.into_response(),
-        Ok(()) if is_change(request.method(), rules) => {
-            to_its_end(run(app, rules, request, next)).await
+        Ok(()) => {
+            let (summary, state) = (CallSummary::of(&request), app.clone());
+            let answer = async move {
+                match rules.is_stream {
+                    true => next.run(request).await,
+                    false => in_time(&state, request, next).await,
+                }
+            };
+            audited(&app, rules, &summary, answer).await
         }
-        Ok(()) => run(app, rules, request, next).await,
     };
     answer.extensions_mut().insert(place);
     let headers = answer.headers_mut();
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     answer
-}
-
-async fn run(app: SharedState, rules: CallRules, request: Request, next: Next) -> Response {
-    let method = request.method().clone();
-    let answer = async {
-        match rules.is_stream {
-            true => next.run(request).await,
-            false => in_time(&app, request, next).await,
-        }
-    };
-    audited(&app, rules, &method, answer).await
-}
-
-/// Runs a call also if its caller is gone before it ends: what it changed is in the audit log in any case.
-async fn to_its_end(call: impl Future<Output = Response> + Send + 'static) -> Response {
-    match tokio::spawn(call).await {
-        Ok(answer) => answer,
-        Err(error) => match error.try_into_panic() {
-            Ok(panic) => std::panic::resume_unwind(panic),
-            // The process ends.
-            Err(_) => Problem::late().into_response(),
-        },
-    }
 }
 
 /// Limits the calls of an address, and the time of a call, where no key is needed.

@@ -54,6 +54,7 @@ pub(crate) async fn release(
         return Err(Problem::field("rate_per_s", rate.to_string(), "a number above 0"));
     }
     let chosen = chosen(request.ids.as_deref(), request.filter.as_ref());
+    note_audit(|draft| draft.filter = chosen);
     let which = match (request.ids, request.filter) {
         (Some(ids), None) => Selection::Ids(delivery_ids(&ids)?),
         (None, Some(filter)) => Selection::Filter(filter_of(filter)?),
@@ -64,7 +65,6 @@ pub(crate) async fn release(
     };
     let released = app.store.release_held(access.view.as_ref(), which, request.rate_per_s).await?;
     audit(&access.caller, "deliveries.release", &"", released);
-    note_audit(|draft| draft.filter = chosen);
     Ok(Json(ReleaseResponse { released }))
 }
 

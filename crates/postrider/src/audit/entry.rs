@@ -47,7 +47,7 @@ pub struct AuditEntry {
     /// The IP address of the caller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
-    /// Such as `key.create`; the method and the path for a refused call.
+    /// Such as `key.create`; the method and the path for a refused or failed call.
     pub action: String,
     /// What was acted upon.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -66,7 +66,7 @@ pub struct AuditEntry {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub after: Option<Value>,
-    /// `done`, or `refused` with the status of the answer.
+    /// `done`, or `refused` or `failed` with the status of the answer.
     pub outcome: String,
     /// The hash of the entry before.
     pub previous: String,

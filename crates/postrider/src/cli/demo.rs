@@ -7,6 +7,7 @@ use postrider_sandbox::{LaunchedServer, ServerLauncher};
 
 use crate::config::{Config, Environment};
 use crate::serve::{self, Running};
+use crate::telemetry;
 
 pub(super) struct InProcess;
 
@@ -14,6 +15,9 @@ pub(super) struct InProcess;
 impl ServerLauncher for InProcess {
     async fn launch(&self, config: &str) -> anyhow::Result<Box<dyn LaunchedServer>> {
         let config = Config::parse(config, "its own configuration", &Environment::empty())?;
+        if config.names("log.level") {
+            telemetry::log::init(&config.log);
+        }
         Ok(Box::new(serve::start(config).await?))
     }
 }

@@ -202,7 +202,7 @@ async fn start_all(
         signing,
         metrics: metrics.clone(),
         rollups: counter.clone(),
-        pool,
+        pool: pool.clone(),
         books,
         watch: watch.clone(),
         regions: regions.clone(),
@@ -213,6 +213,9 @@ async fn start_all(
     let listening = listen(&config, router, &metrics, tls.clone(), given).await?;
     app.listens_on(listening.addr);
     let metrics_listening = listen_for_metrics(&config, &app, &metrics).await?;
+    // Before anything is sent.
+    let own = [Some(&listening), metrics_listening.as_ref()];
+    own.into_iter().flatten().for_each(|own| pool.refuse_own(own.addr));
     let mut dispatcher = None;
     let mut consumer = None;
     chores.extend(tls.map(|tls| tokio::spawn(tls.follow())));

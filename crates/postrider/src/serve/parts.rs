@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use postrider_channels::pool::{EgressRules, ProxyAccess, raise_descriptor_limit};
+use postrider_channels::pool::{EgressRules, OwnListeners, ProxyAccess, raise_descriptor_limit};
 use postrider_channels::settings::{ChannelLimits, rate};
 use postrider_channels::{CurrentAnswerTable, Pool, PoolConfig, Wiring};
 use postrider_core::policy::classify::AnswerTable;
@@ -201,7 +201,7 @@ pub(crate) fn network(config: &Config) -> PoolConfig {
             allow: network.allow.clone(),
             deny: network.deny.clone(),
             nat64: network.nat64_prefixes.clone(),
-            own: Some(config.server.listen).filter(|own| own.port() != 0).into_iter().collect(),
+            own: OwnListeners::default(),
         },
         source_addresses: network.source_addresses.clone(),
         extra_ca_hosts: network.extra_ca_hosts.clone(),

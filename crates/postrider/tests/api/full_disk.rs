@@ -7,6 +7,7 @@ use std::time::Duration;
 use http::Method;
 use postrider::client::whole;
 use postrider_store::{EmbeddedStore, StoreOptions, SystemClock};
+use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use postrider_testkit::server::{ServerFixture, eventually, message, reply};
@@ -116,5 +117,39 @@ async fn nothing_is_revealed_while_its_entry_in_the_audit_log_cannot_be_written(
             }
         }
         assert_eq!(status, 503, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn no_new_secret_is_handed_out_while_its_entry_in_the_audit_log_cannot_be_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = || {
+        let clock = Arc::new(SystemClock);
+        EmbeddedStore::open(dir.path(), clock, StoreOptions::default()).unwrap()
+    };
+    drop(open());
+    // Everything can be written but the audit log.
+    let database = rusqlite::Connection::open(dir.path().join("postrider.db")).unwrap();
+    let refuse =
+        "CREATE TRIGGER refuse BEFORE INSERT ON audit BEGIN SELECT RAISE(ABORT, 'no room'); END";
+    database.execute_batch(refuse).unwrap();
+    drop(database);
+    let server = ServerFixture::over(Arc::new(open())).await;
+    let admin = server.admin();
+    let new_key = json!({"name": "mine", "scope": "admin", "tenant": "*"});
+    let subscription = json!({"name": "a", "url": "https://a.example/", "enabled": false});
+    let made = reply(&admin, Method::POST, "/v1/event-subscriptions", subscription.to_string());
+    let made = made.await.body;
+    let rotate = format!("/v1/event-subscriptions/{}/secrets/rotate", made["id"].as_str().unwrap());
+    for (path, body) in [
+        ("/v1/keys", new_key),
+        ("/v1/webhook-secrets/rotate", json!({})),
+        (&rotate, json!({})),
+        ("/v1/sign-in-codes", json!({})),
+        ("/v1/portal-links", json!({"tenant": "acme"})),
+    ] {
+        let answer = reply(&admin, Method::POST, path, body.to_string()).await;
+        assert_eq!(answer.status, 503, "{path}: {}", answer.body);
+        assert_eq!(answer.body["type"], "urn:postrider:problem:not_audited", "{}", answer.body);
     }
 }

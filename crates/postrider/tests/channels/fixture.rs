@@ -33,9 +33,10 @@ impl ChannelsFixture {
         Self::build(Some(host), &known, true)
     }
 
-    /// The server logs everything that it can.
-    pub(crate) fn talkative() -> Self {
-        Self::build_with(None, REACHABLE, true, "\n[log]\nlevel = \"trace\"\n")
+    /// The server logs everything that it can. Its section of Web Push has these settings.
+    pub(crate) fn talkative(webpush: &str) -> Self {
+        let sections = format!("\n[log]\nlevel = \"trace\"\n[webpush]\n{webpush}");
+        Self::build_with(None, REACHABLE, true, &sections)
     }
 
     /// The server has these sections of a configuration, too.
@@ -96,6 +97,13 @@ impl ChannelsFixture {
     pub(crate) fn try_api(&self, method: &str, path: &str, body: &Value) -> TestAnswer {
         let body = if body.is_null() { String::new() } else { body.to_string() };
         call(self.processes.server_at, method, path, &body).unwrap()
+    }
+
+    /// What is in the files to which the accounts refer.
+    pub(crate) fn credential_files(&self) -> Vec<String> {
+        let config = std::fs::read_to_string(self.processes.path("postrider.toml")).unwrap();
+        let named = config.split("\"file:").skip(1).filter_map(|rest| rest.split('"').next());
+        named.map(|path| std::fs::read_to_string(path).unwrap()).collect()
     }
 
     /// What the server has logged.

@@ -1,14 +1,14 @@
 //! The audit log: what is done cannot be hidden, and what is written cannot be changed unseen.
 
 use std::process::Command;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use postrider_testkit::ADMIN_KEY;
 use postrider_testkit::process::ProcessFixture;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
 
-use crate::fixture::{Attacker, PATIENCE, message, server, stop};
+use crate::fixture::{Attacker, PATIENCE, message, server, stop, with_slow_master_key};
 
 /// All entries as a caller sees them, oldest first.
 async fn entries(caller: &Attacker) -> Vec<Value> {
@@ -136,6 +136,41 @@ async fn failed_sign_ins_are_counted_and_a_flood_costs_few_entries() {
         (&json!(reader.key_id()), &json!("refused 403"))
     );
     assert!(verify(&server, &[]).0);
+}
+
+const ROTATE: &str = "/v1/encryption/rotate";
+
+#[tokio::test]
+async fn a_change_that_is_cut_off_at_its_deadline_has_an_entry() {
+    let server = with_slow_master_key("[server]\nrequest_timeout_s = 1\n", 3);
+    std::fs::write(server.path("slow"), "").unwrap();
+    let admin = Attacker::admin(&server).from([127, 0, 0, 8]);
+    let late = admin.post(ROTATE, &json!({})).await;
+    assert_eq!(late.status, 503, "{}", late.body);
+    let all = entries(&admin).await;
+    let failed = of(&all, "POST /v1/encryption/rotate");
+    assert_eq!(failed.len(), 1, "{all:#?}");
+    assert_eq!(failed[0]["outcome"], "failed 503, may have been done");
+    assert_eq!(
+        (&failed[0]["subject"], &failed[0]["address"]),
+        (&json!(ROTATE), &json!("127.0.0.8"))
+    );
+}
+
+#[tokio::test]
+async fn nobody_hides_a_change_by_closing_the_connection() {
+    let server = with_slow_master_key("", 3);
+    std::fs::write(server.path("slow"), "").unwrap();
+    let admin = Attacker::admin(&server);
+    let stream = admin.open("POST", ROTATE, Some(0), "").await;
+    // The program runs: the call has begun.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    drop(stream);
+    let begin = tokio::time::Instant::now();
+    while of(&entries(&admin).await, "encryption.rotate").is_empty() {
+        assert!(begin.elapsed() < PATIENCE, "a change without an entry");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
 }
 
 /// A statement that changes an entry, and gives it the hash that fits: the attacker can compute, too.

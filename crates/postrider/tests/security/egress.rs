@@ -1,9 +1,10 @@
 //! Egress: a tenant makes the server call only where the operator lets it.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
+use postrider_testkit::process::free_port;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
@@ -61,18 +62,50 @@ fn is_refused(delivery: &Value, code: &str) -> bool {
 
 #[tokio::test]
 async fn nobody_reaches_the_metadata_service_or_the_server_itself() {
-    let server = server("[network]\nallow_private_targets = true\nallow_plain_http = true\n");
+    let metrics = free_port().unwrap();
+    let server = server(&format!(
+        "[server]\nmetrics_listen = \"{metrics}\"\n\
+         [network]\nallow_private_targets = true\nallow_plain_http = true\n"
+    ));
     let admin = Attacker::admin(&server);
     let port = server.server_at.port();
     for (url, code) in [
         ("http://169.254.169.254/latest/meta-data".to_owned(), "metadata_address"),
         ("http://[::ffff:169.254.169.254]/latest".to_owned(), "metadata_address"),
         ("http://[64:ff9b::a9fe:a9fe]/latest".to_owned(), "metadata_address"),
+        ("http://169.254.170.2/v2/credentials".to_owned(), "metadata_address"),
+        ("http://[::ffff:169.254.170.23]/v1/credentials".to_owned(), "metadata_address"),
+        ("http://[64:ff9b::a9fe:aa17]/v1/credentials".to_owned(), "metadata_address"),
+        ("http://[fd00:ec2::23]/v1/credentials".to_owned(), "metadata_address"),
+        ("http://[fd20:ce::254]/computeMetadata".to_owned(), "metadata_address"),
         (format!("http://127.0.0.1:{port}/v1/keys"), "own_address"),
         (format!("http://[::ffff:127.0.0.1]:{port}/v1/keys"), "own_address"),
+        (format!("http://{metrics}/metrics"), "own_address"),
+        (format!("http://0.0.0.0:{port}/v1/keys"), "own_address"),
     ] {
         let delivery = send(&admin, &url).await;
         assert!(is_refused(&delivery, code), "{url}: {delivery:#}");
+    }
+}
+
+/// The address of this machine in its network. Sends nothing to find it.
+fn own_address() -> IpAddr {
+    let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+    let own = socket.connect("192.0.2.1:9").and_then(|()| socket.local_addr());
+    own.map_or(IpAddr::from([0, 0, 0, 0]), |own| own.ip())
+}
+
+#[tokio::test]
+async fn what_else_listens_on_the_machine_is_reached_only_if_it_is_named() {
+    let own = own_address();
+    let (neighbour, mut called) = receiver(&format!("{own}:0")).await;
+    for (networks, is_reached) in [("0.0.0.0/0".to_owned(), false), (format!("{own}/32"), true)] {
+        let server = server(&format!(
+            "[network]\nallow_private_targets = [\"{networks}\"]\nallow_plain_http = true\n"
+        ));
+        let delivery = send(&Attacker::admin(&server), &format!("http://{neighbour}/hook")).await;
+        assert_eq!(is_refused(&delivery, "own_address"), !is_reached, "{networks}: {delivery:#}");
+        assert_eq!(called.try_recv().is_ok(), is_reached, "{networks}");
     }
 }
 

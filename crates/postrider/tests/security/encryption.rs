@@ -16,6 +16,9 @@ const BODY: &str = "the-body-that-nobody-may-read";
 const PATH: &str = "the-path-that-nobody-may-read";
 const RECIPIENT: &str = "ada-that-nobody-may-find";
 const PHONE: &str = "+4915112345678";
+const ALIAS: &str = "anon-that-nobody-may-find";
+const ATTRIBUTE: &str = "the-attribute-that-nobody-may-read";
+const VARIABLE: &str = "the-variable-that-nobody-may-read";
 /// How every private key of VAPID begins: PKCS#8 of a P-256 key, in base64.
 const VAPID_KEY: &str = "MIGHAgEAMBMGByqGSM49AgEG";
 
@@ -93,6 +96,47 @@ async fn keep_documents(admin: &Attacker, of_all: &Attacker) {
     }
 }
 
+/// A recipient with another id, attributes and preferences, an address that is suppressed, and messages of a template
+/// and of a campaign.
+async fn keep_people(admin: &Attacker) {
+    let recipient = format!("/v1/recipients/{RECIPIENT}");
+    let profile =
+        json!({"zone": "Europe/Berlin", "aliases": [ALIAS], "attributes": {"note": ATTRIBUTE}});
+    let preferences = json!({"channels": {"sms": "no"}, "snooze_until": "2027-01-01T00:00:00Z"});
+    let texts = json!({"locales": {"en": {"title": "Hello", "body": "{{ text }}"}}});
+    let suppressed = json!({"kind": "unsubscribe", "address": {"channel": "webhook",
+        "url": format!("https://hooks.example.com/{PATH}/suppressed")}});
+    let mut of_template = message(0);
+    of_template["content"] = json!({});
+    of_template["template"] = json!({"name": "hello", "variables": {"text": VARIABLE}});
+    let mut of_campaign = message(0);
+    of_campaign["campaign"] = "spring".into();
+    of_campaign["to"] = json!({"recipients": [RECIPIENT, ALIAS]});
+    for (method, path, body) in [
+        ("PUT", recipient.clone(), profile),
+        ("PATCH", format!("{recipient}/preferences"), preferences),
+        ("PUT", format!("/v1/recipients/{ALIAS}/preferences"), json!({"all": "yes"})),
+        ("POST", "/v1/suppressions".to_owned(), suppressed),
+        ("PUT", "/v1/templates/hello".to_owned(), texts),
+        ("POST", "/v1/messages".to_owned(), of_template),
+        ("POST", "/v1/messages".to_owned(), of_campaign),
+    ] {
+        let made = admin.call(method, &path, &body.to_string()).await;
+        assert!((200..300).contains(&made.status), "{path}: {}", made.body);
+    }
+    // Everything is there for those who may read it.
+    let shown = admin.get(&format!("/v1/recipients/{ALIAS}")).await.body;
+    assert!([RECIPIENT, ALIAS, ATTRIBUTE].iter().all(|word| shown.contains(word)), "{shown}");
+}
+
+/// Copies the store with the command for that.
+fn back_up(server: &ProcessFixture, name: &str) {
+    let (data, to) = (server.path("data"), server.path(name));
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_postrider"));
+    let output = command.arg("backup").arg(to).arg("--data").arg(data).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
 /// Subscriptions and jobs as their tenant sees them.
 async fn documents(admin: &Attacker) -> String {
     let (subscriptions, jobs) =
@@ -152,23 +196,27 @@ async fn the_data_folder_has_no_body_address_recipient_or_secret() {
         let sent = admin.post("/v1/messages", &to_recipient).await;
         assert_eq!(sent.status, 202, "{}", sent.body);
     }
+    keep_people(&admin).await;
     let secrets = admin.get("/v1/webhook-secrets").await.json();
     let secret =
         secrets["secrets"][0]["secret"].as_str().unwrap().trim_start_matches("whsec_").to_owned();
     // Everything is there for those who may read it.
     assert!(content(&admin, &sent[0]).await.contains(BODY));
     let found_by = format!("/v1/deliveries?recipient={RECIPIENT}");
-    assert_eq!(admin.get(&found_by).await.json()["items"].as_array().unwrap().len(), 3);
+    assert_eq!(admin.get(&found_by).await.json()["items"].as_array().unwrap().len(), 4);
     let of_all = admin.with_header("postrider-tenant", "*");
-    assert_eq!(of_all.get(&found_by).await.json()["items"].as_array().unwrap().len(), 3);
+    assert_eq!(of_all.get(&found_by).await.json()["items"].as_array().unwrap().len(), 4);
     let addresses = admin.get(&format!("/v1/addresses?recipient={RECIPIENT}")).await.json();
     assert_eq!(addresses["items"].as_array().unwrap().len(), 1, "{addresses:#}");
-    for _ in 0..2 {
+    for copy in ["backup", "second-backup"] {
         let shown = documents(&admin).await;
         assert!(shown.contains(PATH) && shown.contains(RECIPIENT), "{shown}");
-        for word in [BODY, PATH, RECIPIENT, PHONE, VAPID_KEY, &secret] {
-            let files = found(&server.path("data"), word);
-            assert!(files.is_empty(), "{word} is in {files:?}");
+        back_up(&server, copy);
+        for word in [BODY, PATH, RECIPIENT, PHONE, ALIAS, ATTRIBUTE, VARIABLE, VAPID_KEY, &secret] {
+            for folder in ["data", copy] {
+                let files = found(&server.path(folder), word);
+                assert!(files.is_empty(), "{word} is in {files:?}");
+            }
         }
         // Also after the journal was written back.
         stop(&mut server);
@@ -187,13 +235,14 @@ async fn without_the_right_master_key_the_server_does_not_start() {
     stop(&mut server);
     for (wrong, expected) in [
         (config(&second, &[]), "is wrapped by the master key"),
-        (String::new(), "the store is encrypted"),
+        (String::new(), "the configuration names no master key"),
         (config("/does/not/exist", &[]), "encryption.key"),
     ] {
         server.write_config(&wrong).unwrap();
+        let before = server.server_log().unwrap().len();
         server.spawn().unwrap();
         assert!(!server.await_end().unwrap().success());
-        let log = server.server_log().unwrap();
+        let log = server.server_log().unwrap().split_off(before);
         assert!(log.contains(expected), "{log}");
         assert!(!log.contains(FIRST) && !log.contains(SECOND), "no key in the log");
     }
@@ -212,13 +261,29 @@ async fn a_killed_rotation_of_the_master_key_loses_nothing() {
         sent.push((send(&caller, number).await, caller));
     }
     let (mut new, mut old) = (second, first);
-    for round in 0..6u64 {
+    let mut whole = None;
+    let mut halves = 0;
+    for round in 0..30 {
         server.write_config(&config(&new, &[&old])).unwrap();
+        let begin = tokio::time::Instant::now();
         let mut rotation = admin.open("POST", "/v1/encryption/rotate", Some(0), "").await;
-        tokio::time::sleep(Duration::from_millis(3 * round)).await;
+        // The first one shows how long it takes. The others are killed at some time of it.
+        let Some(whole) = whole else {
+            crate::fixture::read_until(&mut rotation, "\r\n\r\n").await;
+            whole = Some(begin.elapsed());
+            std::mem::swap(&mut new, &mut old);
+            continue;
+        };
+        tokio::time::sleep(whole.mul_f64(f64::from(1 + round % 8) / 9.0)).await;
         server.kill();
         let _ = crate::fixture::read_some(&mut rotation).await;
+        let before = server.server_log().unwrap().len();
         server.start().unwrap();
+        let log = server.server_log().unwrap().split_off(before);
+        // All keys are of one master key now; how many were of the other one is logged.
+        let left = log.split("rewrapped=").nth(1).and_then(|rest| rest.split_whitespace().next());
+        let left: usize = left.and_then(|count| count.parse().ok()).expect("it is logged");
+        halves += usize::from((1..sent.len()).contains(&left));
         for (id, caller) in &sent {
             assert!(content(caller, id).await.contains(BODY), "round {round}");
         }
@@ -227,7 +292,11 @@ async fn a_killed_rotation_of_the_master_key_loses_nothing() {
         let names = rotated.json()["encryption"]["data_keys"].as_object().unwrap().len();
         assert_eq!(names, 1, "{}", rotated.body);
         std::mem::swap(&mut new, &mut old);
+        if halves == 3 {
+            break;
+        }
     }
+    assert_eq!(halves, 3, "the server was killed before and after its rotations only");
     // The old key is not needed any more.
     server.write_config(&config(&old, &[])).unwrap();
     stop(&mut server);

@@ -30,6 +30,46 @@ fn no_error_about_the_configuration_shows_its_lines() {
             assert!(shown.contains("line 2"), "the place is named: {shown}");
         }
     }
+    // A secret in a place where its name belongs.
+    for (text, field) in [
+        ("[http]\ncredentials = [\"env:A https://a.example *\", \"s3cr3t\"]", "entry 2"),
+        ("[http]\ncredentials = [\"s3cr3t https://a.example *\"]", "http.credentials"),
+        ("[http]\nsecret_names = [\"Bearer s3cr3t\"]", "http.secret_names"),
+        (
+            "[accounts.a]\nchannel = \"sms\"\ntenant = \"*\"\naccount_sid = \"AC1\"\nfrom = \"+1\"\n\
+          credential = \"s3cr3t\"",
+            "accounts.a",
+        ),
+        (
+            "[accounts.a]\nchannel = \"sms\"\ntenant = \"*\"\nprovider = \"http\"\nurl = \"https://a.example\"\n\
+          fields = { a = \"{to} {text}\" }\nauth = \"Bearer s3cr3t\"",
+            "auth",
+        ),
+        ("[accounts.a]\nchannel = \"ntfy\"\ntenant = \"*\"\nuser = \"me:s3cr3t\"", "user"),
+        ("[network]\nproxy = \"http://me:s3cr3t@proxy.example:1\"", "line 2"),
+        ("[store]\nurl = \"me:s3cr3t@host/database\"", "store.url"),
+        ("[store]\nurl = \"postgres://me:s3cr3t@host/database\"", "store.url"),
+        ("[store]\npassword = \"s3cr3t\"", "line 2"),
+        ("[webpush]\nvapid_private_key = \"s3cr3t\"", ""),
+        ("[encryption]\nkey = \"s3cr3t\"", "line 2"),
+        (
+            "[traces]\nendpoint = \"https://a.example\"\nheaders = { authorization = \"s3cr3t\" }",
+            "line 3",
+        ),
+        (
+            "[alerts.routes.a]\nkind = \"slack\"\nurl = \"https://a.example\"\nbackup = \"s3cr3t\"",
+            "backup",
+        ),
+    ] {
+        std::fs::write(&file, text).unwrap();
+        let check = ["config", "check", "--config"];
+        let output = Command::new(BINARY).args(check).arg(&file).output().unwrap();
+        let shown = [output.stderr, output.stdout].concat();
+        let shown = String::from_utf8_lossy(&shown);
+        assert!(!shown.contains("s3cr3t"), "{text}: {shown}");
+        assert!(field.is_empty() || output.status.code() == Some(2), "{text}: {shown}");
+        assert!(shown.contains(field), "the place is named: {shown}");
+    }
     let output = Command::new(BINARY)
         .args(["config", "check"])
         .current_dir(&folder)

@@ -17,6 +17,21 @@ pub(crate) fn server(config: &str) -> ProcessFixture {
     ProcessFixture::started(env!("CARGO_BIN_EXE_postrider"), config).unwrap()
 }
 
+/// A server whose program for the master key takes very long while there is a file `slow`.
+pub(crate) fn with_slow_master_key(config: &str, slow_s: u32) -> ProcessFixture {
+    use std::os::unix::fs::PermissionsExt as _;
+    let mut server = ProcessFixture::new(env!("CARGO_BIN_EXE_postrider"), "").unwrap();
+    let (program, slow) = (server.path("master-key"), server.path("slow"));
+    let key = "8f1d2b7c9a3e4f50617283940a1b2c3d4e5f60718293a4b5c6d7e8f9010203e1";
+    let text = format!("#!/bin/sh\n[ -e {} ] && sleep {slow_s}\necho {key}\n", slow.display());
+    std::fs::write(&program, text).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).unwrap();
+    let config = format!("{config}[encryption]\nkey = \"command:{}\"\n", program.display());
+    server.write_config(&config).unwrap();
+    server.start().unwrap();
+    server
+}
+
 /// Ends the server in order.
 pub(crate) fn stop(server: &mut ProcessFixture) {
     server.signal("TERM").unwrap();

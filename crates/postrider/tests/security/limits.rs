@@ -2,11 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use postrider_testkit::process::ProcessFixture;
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::fixture::{Attacker, PATIENCE, message, read_end, read_until, server};
+use crate::fixture::{
+    Attacker, PATIENCE, message, read_end, read_until, server, with_slow_master_key,
+};
 
 #[tokio::test]
 async fn one_address_cannot_take_all_connections() {
@@ -172,25 +173,12 @@ async fn a_key_has_a_bounded_number_of_calls_at_once() {
     }
 }
 
-/// A program that prints the master key, and takes very long while there is a file.
 #[tokio::test]
 async fn a_call_that_takes_too_long_is_answered_at_its_deadline() {
-    use std::os::unix::fs::PermissionsExt as _;
-    let mut server = ProcessFixture::new(env!("CARGO_BIN_EXE_postrider"), "").unwrap();
-    let (program, slow) = (server.path("master-key"), server.path("slow"));
-    let key = "8f1d2b7c9a3e4f50617283940a1b2c3d4e5f60718293a4b5c6d7e8f9010203e1";
-    let text = format!("#!/bin/sh\n[ -e {} ] && sleep 9\necho {key}\n", slow.display());
-    std::fs::write(&program, text).unwrap();
-    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).unwrap();
-    let config = format!(
-        "[server]\nrequest_timeout_s = 1\n[encryption]\nkey = \"command:{}\"\n",
-        program.display()
-    );
-    server.write_config(&config).unwrap();
-    server.start().unwrap();
+    let server = with_slow_master_key("[server]\nrequest_timeout_s = 1\n", 9);
     let admin = Attacker::admin(&server);
     assert_eq!(admin.post("/v1/encryption/rotate", &json!({})).await.status, 200);
-    std::fs::write(&slow, "").unwrap();
+    std::fs::write(server.path("slow"), "").unwrap();
     let started = Instant::now();
     let late = admin.post("/v1/encryption/rotate", &json!({})).await;
     assert_eq!(late.status, 503, "{}", late.body);

@@ -214,7 +214,9 @@ section! {
     /// What may be reached.
     NetworkSection as "network" {
         /// Deliver also to loopback, private and link-local addresses: true for all, or networks such as
-        /// ["10.20.0.0/16"]. Metadata services of clouds and this server itself are never reached.
+        /// ["10.20.0.0/16"]. Metadata services of clouds, link-local IPv4 addresses and this server itself are never
+        /// reached. Other programs on this machine are reached by loopback addresses, and by another address of the
+        /// machine only if an entry such as "10.20.0.7/32" names it.
         allow_private_targets: PrivateTargets = PrivateTargets::All(false),
         /// If given, only these networks and ports are reached: ["203.0.113.0/24", "* 443", "2001:db8::/32 8000-8999"].
         allow: Vec<EgressRule> = Vec::new(),
@@ -360,10 +362,11 @@ impl StoreSection {
     }
 
     pub(super) fn validate(&self) -> Result<(), ConfigError> {
-        let scheme = self.url.split_once("://").map_or(self.url.as_str(), |(scheme, _)| scheme);
+        // Without a scheme it may be anything, also a password.
+        let scheme = self.url.split_once("://").map_or("another text", |(scheme, _)| scheme);
         let is_known = matches!(self.url.as_str(), "embedded:" | "memory:");
         let allowed = "\"embedded:\", \"postgres://user@host:5432/database\", \"redis://user@host:6379/0\" or \"memory:\"";
-        check(is_known || self.is_shared(), "store.url", format!("{scheme:?}"), allowed)?;
+        check(is_known || self.is_shared(), "store.url", scheme, allowed)?;
         let user = self.url.split_once("://").and_then(|(_, rest)| rest.split_once('@'));
         let has_password = user.is_some_and(|(user, _)| user.contains(':') && !user.contains('/'));
         check(
