@@ -192,7 +192,9 @@ async fn tell(
                 app.metrics.alert("direct");
                 return (AlertResult::Told, None);
             }
-            Err(why) => tracing::error!(route = name, why, "an alert cannot be sent past the queue"),
+            Err(why) => {
+                tracing::error!(route = name, why, "an alert cannot be sent past the queue")
+            }
         }
     }
     let result = if refusal.is_temporary() { AlertResult::Later } else { AlertResult::Refused };
@@ -322,8 +324,8 @@ async fn submit_to(
     let submission = submission(app, name, route, text, key).await?;
     let answer = app.intake.admit(&tenant(), vec![submission]).await.pop();
     let answer = answer.ok_or("the intake gave no answer")?;
-    let answer = answer
-        .map_err(|refusal| AlertRefusal { why: refusal.detail, kind: Some(refusal.kind) })?;
+    let answer =
+        answer.map_err(|refusal| AlertRefusal { why: refusal.detail, kind: Some(refusal.kind) })?;
     Ok(*answer.deliveries.first().ok_or("the message has no delivery")?)
 }
 

@@ -95,10 +95,7 @@ pub(super) async fn dead_groups(page: &PageContext) -> PageCallResult<DeadGroups
     let (mut cursor, mut looked_at) = (None::<String>, 0);
     let limit = PAGE.to_string();
     let has_more = loop {
-        let query = [
-            ("limit", Some(limit.as_str())),
-            ("cursor", cursor.as_deref()),
-        ];
+        let query = [("limit", Some(limit.as_str())), ("cursor", cursor.as_deref())];
         let asked = FILTERS.iter().map(|name| (*name, page.query.get(name)));
         let query: Vec<_> = query.into_iter().chain(asked).collect();
         let answer = page.calls.get_with("/v1/dead-letters", &query).await?;

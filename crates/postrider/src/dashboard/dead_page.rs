@@ -138,9 +138,8 @@ fn group_row(page: &PageContext, group: &DeadGroup) -> Markup {
 
 /// The last step of the history in which a delivery became a dead letter.
 fn last_arrival(history: &Value) -> Option<&str> {
-    let arrived = |point: &&Value| {
-        point.list("rows").iter().any(|row| is_dead_reason(row.text("outcome")))
-    };
+    let arrived =
+        |point: &&Value| point.list("rows").iter().any(|row| is_dead_reason(row.text("outcome")));
     history.list("points").iter().rfind(arrived).map(|point| point.text("at"))
 }
 

@@ -26,9 +26,7 @@ pub(super) async fn show(page: PageContext) -> PageResult {
     let stats = stats.map_err(refusing(&page))?;
     let (found, wrong) = match found {
         Ok(found) => (found, None),
-        Err(refused) if unreadable(&refused) => {
-            (FoundDeliveries::none(), Some(refused.detail))
-        }
+        Err(refused) if unreadable(&refused) => (FoundDeliveries::none(), Some(refused.detail)),
         Err(refused) => return Err(refusing(&page)(refused)),
     };
     let excluding = match found.items.is_empty() && wrong.is_none() {

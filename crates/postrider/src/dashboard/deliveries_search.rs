@@ -131,11 +131,7 @@ impl DeliverySearch {
         query.push(("limit", Some(LIMIT)));
         let found = page.calls.get_with("/v1/deliveries", &query).await?;
         let next = Some(found.text("next").to_owned()).filter(|next| !next.is_empty());
-        Ok(FoundDeliveries {
-            items: found.list("items").to_vec(),
-            next,
-            ..FoundDeliveries::none()
-        })
+        Ok(FoundDeliveries { items: found.list("items").to_vec(), next, ..FoundDeliveries::none() })
     }
 
     /// The filters without any one of which something would be found.

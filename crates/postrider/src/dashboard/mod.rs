@@ -77,6 +77,10 @@ pub(crate) fn router(app: SharedState, api: Router) -> Router {
         .route("/sign-out", post(sign_in_page::sign_out))
         .route("/assets/{name}", get(assets::show))
         .layer(axum::middleware::from_fn(assets::with_headers));
-    let state = DashboardState { app, api: TowerToHyperService::new(api.clone()), last_answers: Arc::default() };
+    let state = DashboardState {
+        app,
+        api: TowerToHyperService::new(api.clone()),
+        last_answers: Arc::default(),
+    };
     pages.with_state(state).fallback_service(api)
 }

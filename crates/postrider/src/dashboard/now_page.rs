@@ -17,7 +17,8 @@ const STEP_MS: i64 = 300_000;
 const STEPS: usize = 72;
 /// Minutes over which the numbers of a tenant are averaged.
 const RECENT: usize = 10;
-const LAST_RESOLVED: [(&str, Option<&str>); 2] = [("state", Some("resolved")), ("limit", Some("1"))];
+const LAST_RESOLVED: [(&str, Option<&str>); 2] =
+    [("state", Some("resolved")), ("limit", Some("1"))];
 
 /// What the page is made of.
 struct NowFigures {

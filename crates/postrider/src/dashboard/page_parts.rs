@@ -66,11 +66,8 @@ pub(super) async fn part(
     name: &'static str,
     call: impl Future<Output = PageCallResult<Value>>,
 ) -> PageCallResult<PagePart> {
-    let key = AnswerKey {
-        part: name,
-        tenant: page.tenant.clone(),
-        sees_server: page.caller.all_tenants,
-    };
+    let key =
+        AnswerKey { part: name, tenant: page.tenant.clone(), sees_server: page.caller.all_tenants };
     match tokio::time::timeout(WAIT_MAX, call).await {
         Ok(Ok(value)) => {
             page.last_answers.keep(key, &value, page.now);
@@ -79,7 +76,8 @@ pub(super) async fn part(
         Ok(Err(refused)) if !is_passing(&refused) => Err(refused),
         _ => {
             let last = page.last_answers.find(&key).filter(|_| page.may(KeyScope::Read));
-            let (value, as_of) = last.map_or((Value::Null, None), |last| (last.value, Some(last.at)));
+            let (value, as_of) =
+                last.map_or((Value::Null, None), |last| (last.value, Some(last.at)));
             Ok(PagePart { value, as_of })
         }
     }
@@ -93,7 +91,8 @@ impl LastAnswers {
     fn keep(&self, key: AnswerKey, value: &Value, at: Timestamp) {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.len() >= KEPT_MAX && !kept.contains_key(&key) {
-            let oldest = kept.iter().min_by_key(|(_, answer)| answer.at).map(|(key, _)| key.clone());
+            let oldest =
+                kept.iter().min_by_key(|(_, answer)| answer.at).map(|(key, _)| key.clone());
             oldest.and_then(|oldest| kept.remove(&oldest));
         }
         kept.insert(key, LastAnswer { at, value: value.clone() });

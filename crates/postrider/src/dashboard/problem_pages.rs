@@ -106,10 +106,8 @@ pub(super) async fn show(page: PageContext, Path(id): Path<String>) -> PageResul
         ("provider", place.provider),
         ("by", Some("outcome")),
     ];
-    let (samples, history) = tokio::join!(
-        samples(&page, &problem),
-        page.calls.get_with("/v1/stats/history", &history),
-    );
+    let (samples, history) =
+        tokio::join!(samples(&page, &problem), page.calls.get_with("/v1/stats/history", &history),);
     let history = history.map_err(&refusing)?;
     let samples = samples.map_err(&refusing)?;
     let title = problem.text("title").to_owned();

@@ -63,9 +63,12 @@ pub(super) async fn samples(page: &PageContext, problem: &Value) -> PageCallResu
         found.extend(all.into_iter().take(SHOWN).map(|item| (item.text("id").to_owned(), item)));
     }
     let exact = found.values().any(|item| has_outcome(item, outcome));
-    // Ids grow with time.
-    let newest = found.into_values().rev();
-    Ok(newest.filter(|item| !exact || has_outcome(item, outcome)).take(SHOWN).collect())
+    // Ids grow with time. What was answered says more than what waits.
+    let mut newest: Vec<_> = found.into_values().rev().collect();
+    newest.retain(|item| !exact || has_outcome(item, outcome));
+    newest.sort_by_key(|item| item.list("log").is_empty());
+    newest.truncate(SHOWN);
+    Ok(newest)
 }
 
 async fn read(

@@ -14,8 +14,8 @@ use postrider_store::{MemoryStore, SystemClock};
 use serde_json::json;
 
 use super::*;
-use crate::dashboard::api_calls::ApiCalls;
 use crate::config::{Config, Environment};
+use crate::dashboard::api_calls::ApiCalls;
 use crate::serve::{Running, start_with};
 
 /// The pages of a server over an API that answers nothing while it is told so.
