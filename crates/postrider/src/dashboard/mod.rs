@@ -40,14 +40,14 @@ use axum::routing::{get, post};
 use hyper_util::service::TowerToHyperService;
 
 use crate::api::SharedState;
-use page_parts::LastAnswers;
+use page_parts::PageAnswers;
 
 /// The server's state, and its API as a service.
 #[derive(Clone)]
 pub(crate) struct DashboardState {
     app: SharedState,
     api: TowerToHyperService<Router>,
-    last_answers: Arc<LastAnswers>,
+    last_answers: Arc<PageAnswers>,
 }
 
 /// The pages and their files before the API, of which they are made.

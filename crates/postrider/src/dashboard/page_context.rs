@@ -12,7 +12,7 @@ use postrider_core::Timestamp;
 use super::DashboardState;
 use super::api_calls::{ApiCalls, PageCallResult, RefusedCall};
 use super::cookies::{self, ActionNotice, cookie, form_token, is_own_path};
-use super::page_parts::LastAnswers;
+use super::page_parts::PageAnswers;
 use super::query::PageQuery;
 use super::role::DashboardRole;
 use super::sign_in_page;
@@ -42,7 +42,7 @@ pub(crate) struct PageContext {
     /// The browser asks for parts of the page only.
     pub(super) is_part: bool,
     pub(super) is_secure: bool,
-    pub(super) last_answers: Arc<LastAnswers>,
+    pub(super) last_answers: Arc<PageAnswers>,
 }
 
 impl FromRequestParts<DashboardState> for PageContext {

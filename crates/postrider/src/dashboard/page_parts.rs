@@ -21,7 +21,7 @@ const KEPT_MAX: usize = 512;
 
 /// The last good answers, by what they are answers to.
 #[derive(Debug, Default)]
-pub(crate) struct LastAnswers(Mutex<HashMap<AnswerKey, LastAnswer>>);
+pub(crate) struct PageAnswers(Mutex<HashMap<AnswerKey, PageAnswer>>);
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct AnswerKey {
@@ -31,7 +31,7 @@ struct AnswerKey {
 }
 
 #[derive(Debug, Clone)]
-struct LastAnswer {
+struct PageAnswer {
     at: Timestamp,
     value: Value,
 }
@@ -87,7 +87,7 @@ fn is_passing(refused: &RefusedCall) -> bool {
     refused.status == 429 || refused.status >= 500
 }
 
-impl LastAnswers {
+impl PageAnswers {
     fn keep(&self, key: AnswerKey, value: &Value, at: Timestamp) {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.len() >= KEPT_MAX && !kept.contains_key(&key) {
@@ -95,10 +95,10 @@ impl LastAnswers {
                 kept.iter().min_by_key(|(_, answer)| answer.at).map(|(key, _)| key.clone());
             oldest.and_then(|oldest| kept.remove(&oldest));
         }
-        kept.insert(key, LastAnswer { at, value: value.clone() });
+        kept.insert(key, PageAnswer { at, value: value.clone() });
     }
 
-    fn find(&self, key: &AnswerKey) -> Option<LastAnswer> {
+    fn find(&self, key: &AnswerKey) -> Option<PageAnswer> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
     }
 }

@@ -1,3 +1,5 @@
+//! Pages over an API that does not answer, or of which a part fails.
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -99,7 +101,7 @@ async fn one_part_that_fails_leaves_the_others() {
 
 #[test]
 fn old_answers_make_room_for_new_ones() {
-    let answers = LastAnswers::default();
+    let answers = PageAnswers::default();
     let key = |n: usize| AnswerKey { part: "stats", tenant: n.to_string(), sees_server: true };
     for n in 0..KEPT_MAX + 10 {
         answers.keep(key(n), &json!(n), Timestamp(i64::try_from(n).unwrap()));
