@@ -18,11 +18,24 @@ pub struct Capacities {
     /// Each tenant that is not named.
     pub tenant: Capacity,
     pub tenants: HashMap<TenantId, Capacity>,
+    /// Room that a tenant has when the server has none left.
+    pub reserved: HashMap<TenantId, Capacity>,
 }
 
 impl Capacities {
     pub fn of(&self, tenant: &TenantId) -> Capacity {
         self.tenants.get(tenant).copied().unwrap_or(self.tenant)
+    }
+
+    /// The server's capacity as this tenant may use it.
+    pub fn server_for(&self, tenant: &TenantId) -> Capacity {
+        let reserved = self.reserved.get(tenant).copied().unwrap_or_default();
+        // 0 is no bound.
+        let sum = |max: u64, more: u64| if max == 0 { 0 } else { max.saturating_add(more) };
+        Capacity {
+            deliveries_max: sum(self.server.deliveries_max, reserved.deliveries_max),
+            bytes_max: sum(self.server.bytes_max, reserved.bytes_max),
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use postrider_core::ports::store::{DeliveryFilter, LaneDepth, MessageView, Page};
-use postrider_core::{Delivery, DeliveryId, Message, State, TenantId};
+use postrider_core::{AttemptRecord, Delivery, DeliveryId, Message, State, TenantId};
 
 use crate::progress::is_held;
 
@@ -78,6 +78,10 @@ pub(crate) fn matches(filter: &DeliveryFilter, delivery: &Delivery) -> bool {
         && filter.message.is_none_or(|m| m == delivery.message)
         && filter.reason.is_none_or(|r| Some(r) == delivery.reason)
         && filter.error.as_ref().is_none_or(error_matches)
+        && filter
+            .error_is
+            .as_ref()
+            .is_none_or(|error| delivery.log.last().map_or("", AttemptRecord::error) == error)
         && filter.changed_before.is_none_or(|t| delivery.changed_at < t)
         && filter.since.is_none_or(|t| delivery.created_at >= t)
         && filter.until.is_none_or(|t| delivery.created_at < t)

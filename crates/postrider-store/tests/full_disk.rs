@@ -71,7 +71,8 @@ impl Disk {
     /// Others take what is left but this.
     fn leave(&self, bytes: u64) {
         use std::io::Write as _;
-        let mut file = std::fs::OpenOptions::new().append(true).open(self.ballast()).unwrap();
+        let mut file =
+            std::fs::OpenOptions::new().append(true).create(true).open(self.ballast()).unwrap();
         let left = || rustix::fs::statvfs(&self.path).map(|disk| disk.f_bavail * disk.f_frsize);
         while left().unwrap() > bytes {
             file.write_all(&[7; 4096]).unwrap();
@@ -214,6 +215,27 @@ async fn accepts_are_taken_again_when_there_is_room_without_restart() {
     assert!(store.is_accepting());
     assert_eq!(disk.data().join("postrider.reserve").metadata().unwrap().len(), RESERVE);
     assert!(deliver(&store, usize::MAX).await >= 10);
+}
+
+#[tokio::test]
+async fn little_room_and_a_full_disk_are_problems_until_there_is_room() {
+    let Some(disk) = Disk::mounted() else { return };
+    let store = open(&disk);
+    let codes = || store.check_health().problems.iter().map(|p| p.code).collect::<Vec<_>>();
+    assert_eq!(codes(), [""; 0]);
+    disk.leave(RESERVE);
+    assert_eq!(codes(), ["disk_low"]);
+    assert!(store.is_accepting(), "it is said before it hurts");
+    disk.fill();
+    accept_until_full(&disk, &store).await;
+    assert_eq!(codes(), ["disk_full", "disk_low"]);
+    disk.clear(&store).await;
+    accept_when_there_is_room(&store).await;
+    let end = Instant::now() + Duration::from_secs(60);
+    while !codes().is_empty() {
+        assert!(Instant::now() < end, "still {:?}", codes());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }
 
 #[tokio::test]

@@ -24,6 +24,12 @@ pub fn get(address: SocketAddr, path: &str) -> Result<TestAnswer> {
     call(address, "GET", path, "")
 }
 
+/// A page as the browser of a person with this session gets it.
+pub fn page(address: SocketAddr, path: &str, session: &str) -> Result<TestAnswer> {
+    let cookie = format!("cookie: postrider_session={session}\r\n");
+    TestConnection::open(address)?.send("GET", path, "none", &cookie, "")
+}
+
 impl TestAnswer {
     pub fn json(&self) -> Result<Value> {
         serde_json::from_str(&self.body).with_context(|| format!("not JSON: {}", self.body))

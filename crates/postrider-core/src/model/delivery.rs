@@ -146,6 +146,14 @@ pub struct AttemptRecord {
     pub strike: Option<StrikeKind>,
 }
 
+impl AttemptRecord {
+    /// What went wrong in the provider's words: its code or, without one, what else it said. Empty if it said nothing.
+    pub fn error(&self) -> &str {
+        let given = [&self.code, &self.detail].into_iter().flatten();
+        given.map(String::as_str).find(|text| !text.is_empty()).unwrap_or_default()
+    }
+}
+
 /// A delivery as the ledger shows it. Holds no endpoint and no payload.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Delivery {

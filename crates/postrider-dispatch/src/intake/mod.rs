@@ -11,6 +11,7 @@ mod refusal;
 mod request;
 mod room;
 mod template;
+mod unstored;
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};

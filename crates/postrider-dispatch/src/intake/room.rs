@@ -77,12 +77,13 @@ impl IntakeRoom {
         let asked = messages.iter().fold(Load::default(), |sum, load| plus(sum, *load));
         server.refresh(&whole, asked, now, || store.load(None));
         own.refresh(&share, asked, now, || store.load(Some(tenant)));
+        let usable = capacities.server_for(tenant);
         let mut taken = Load::default();
         let verdicts = messages
             .iter()
             .map(|more| {
                 own.room_for(&share, *more, CapacityOwner::Tenant, &self.random)?;
-                server.room_for(&whole, *more, CapacityOwner::Server, &self.random)?;
+                server.room_for(&usable, *more, CapacityOwner::Server, &self.random)?;
                 for account in [&mut *own, &mut *server] {
                     account.under_way = plus(account.under_way, *more);
                 }

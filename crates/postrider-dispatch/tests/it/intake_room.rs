@@ -51,6 +51,17 @@ async fn the_server_is_bounded_for_all_tenants_together() {
 }
 
 #[tokio::test]
+async fn a_tenant_with_reserved_room_is_taken_when_the_server_is_full() {
+    let fixture = fixture(deliveries(1), deliveries(0));
+    let reserved = [(TenantId::new("alerts"), deliveries(1))].into();
+    fixture.bound(Capacities { server: deliveries(1), reserved, ..Capacities::default() });
+    assert!(admit(&fixture, "acme").await.is_ok());
+    assert_eq!(admit(&fixture, "acme").await.unwrap_err().kind, RefusalKind::ServerFull);
+    assert!(admit(&fixture, "alerts").await.is_ok());
+    assert_eq!(admit(&fixture, "alerts").await.unwrap_err().kind, RefusalKind::ServerFull);
+}
+
+#[tokio::test]
 async fn bytes_count_too() {
     let fixture = fixture(deliveries(0), Capacity { deliveries_max: 0, bytes_max: 700 });
     let mut taken = 0;

@@ -144,6 +144,8 @@ pub async fn a_filter_chooses_dead_letters(fixture: &StoreFixture<'_>) {
     let reason = Some(DeadReason::Permanent);
     assert_eq!(list(DeliveryFilter { reason, ..none() }).await, [c, a]);
     assert_eq!(list(DeliveryFilter { error: Some("timeo".into()), ..none() }).await, [c, b]);
+    assert_eq!(list(DeliveryFilter { error_is: Some("timeo".into()), ..none() }).await, []);
+    assert_eq!(list(DeliveryFilter { error_is: Some("timeout".into()), ..none() }).await, [c, b]);
     let tenant = Some(acme());
     assert_eq!(list(DeliveryFilter { tenant: tenant.clone(), ..none() }).await, [b, a]);
     assert_eq!(list(DeliveryFilter { until: Some(fixture.now()), ..none() }).await, [a]);

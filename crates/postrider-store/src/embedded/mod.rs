@@ -9,6 +9,7 @@ pub mod backup;
 mod checkpoint;
 mod chores;
 mod chosen;
+mod disk_space;
 mod documents;
 mod entries;
 mod failure;

@@ -51,6 +51,10 @@ impl DiskReserve {
         self.was_tried() && !self.has_file
     }
 
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     pub(crate) fn watch(&self) -> Arc<AtomicBool> {
         self.whole.clone()
     }

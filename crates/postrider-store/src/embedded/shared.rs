@@ -11,6 +11,7 @@ use postrider_core::{Clock, ClockDoubt, DeliveryId, Timestamp};
 use rusqlite::Connection;
 
 use super::backup::last_backup;
+use super::disk_space::DiskSpace;
 use super::failure::StoreFailure;
 use super::folder::journal_of;
 use super::in_flight::InFlightLog;
@@ -37,6 +38,7 @@ pub(crate) struct StoreShared {
     order_tail: Mutex<OrderTail>,
     readers: Mutex<Vec<Connection>>,
     database: PathBuf,
+    disk: DiskSpace,
 }
 
 /// A delivery that cannot be read is left alone for so long.
@@ -58,6 +60,7 @@ impl StoreShared {
         in_flight: InFlightLog,
         problems: ProblemList,
         (database, newest_document): (PathBuf, DocumentVersion),
+        disk: DiskSpace,
     ) -> Self {
         Self {
             work: WorkSignal::new(clock.clone()),
@@ -72,6 +75,7 @@ impl StoreShared {
             order_tail: Mutex::default(),
             readers: Mutex::default(),
             database,
+            disk,
         }
     }
 
@@ -188,6 +192,7 @@ impl StoreShared {
             0 => self.problems.resolve(DELIVERIES_HELD),
             held => self.problems.report(DELIVERIES_HELD, self.now(), held_after_restore(held)),
         }
+        self.disk.check(&self.problems, self.now());
         let journal = journal_of(&self.database).metadata();
         StoreHealth {
             engine: None,

@@ -1,6 +1,7 @@
 //! Alerts: tells people of problems, through Postrider's own queue, as a tenant of its own. A route that fails has a
-//! backup.
+//! backup. Goes past the queue only if the store cannot take an alert.
 
+mod direct;
 mod sending;
 mod text;
 

@@ -5,11 +5,11 @@ use std::time::Duration;
 use postrider_core::policy::problems::{AlertEvent, ProblemRecord};
 use postrider_core::ports::store::{Document, StoreResult};
 use postrider_core::{DeliveryId, State, TenantId, Timestamp};
-use postrider_dispatch::Submission;
+use postrider_dispatch::{RefusalKind, Submission};
 use serde::{Deserialize, Serialize};
 
-use super::TENANT;
 use super::text::AlertText;
+use super::{TENANT, direct};
 use crate::api::SharedState;
 use crate::config::sections::{AlertPlace, AlertRoute, AlertRouteKind, AlertSection};
 use crate::documents::overwrite;
@@ -33,7 +33,54 @@ struct WatchedAlert {
 pub(crate) struct AlertSubmission {
     pub(crate) route: String,
     pub(crate) kind: AlertRouteKind,
-    pub(crate) delivery: Result<DeliveryId, String>,
+    pub(crate) delivery: Result<DeliveryId, AlertRefusal>,
+}
+
+#[derive(Debug)]
+pub(crate) struct AlertRefusal {
+    pub(crate) why: String,
+    /// If it is a refusal of the intake.
+    kind: Option<RefusalKind>,
+}
+
+impl AlertRefusal {
+    /// The message is right, and may be taken later.
+    fn is_temporary(&self) -> bool {
+        use RefusalKind::{
+            QuotaExceeded, ServerFull, ShuttingDown, StoreFull, StoreUnavailable, TenantFull,
+        };
+        matches!(
+            self.kind,
+            Some(
+                TenantFull
+                    | QuotaExceeded
+                    | ServerFull
+                    | StoreFull
+                    | ShuttingDown
+                    | StoreUnavailable
+            )
+        )
+    }
+
+    fn is_of_store(&self) -> bool {
+        matches!(self.kind, Some(RefusalKind::StoreFull | RefusalKind::StoreUnavailable))
+    }
+}
+
+impl<T: ToString> From<T> for AlertRefusal {
+    fn from(why: T) -> Self {
+        Self { why: why.to_string(), kind: None }
+    }
+}
+
+/// What came of an alert. Of several routes, the greatest counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum AlertResult {
+    /// By these routes it cannot be sent.
+    Refused,
+    /// There is no room for it at present.
+    Later,
+    Told,
 }
 
 fn tenant() -> TenantId {
@@ -64,15 +111,21 @@ pub(crate) async fn send_due(app: &SharedState, records: &[ProblemRecord]) -> St
             // If it is still open when the mute ends, it is told then.
             continue;
         }
-        let mut is_told = false;
+        let mut result = AlertResult::Refused;
         if !is_muted {
             let text = AlertText::new(record, event, &link_base(app));
             for (name, route) in alerts.first_routes() {
                 if record.severity >= route.severity {
-                    is_told |= send(app, &alerts, name, route, &text, record, records).await?;
+                    let of_route = send(app, &alerts, name, route, &text, record, records).await?;
+                    result = result.max(of_route);
                 }
             }
         }
+        if result == AlertResult::Later {
+            // It stays due, and is tried again at the next look.
+            continue;
+        }
+        let is_told = result == AlertResult::Told;
         let told = |record: &mut ProblemRecord| {
             if record.alert_due == Some(event) {
                 record.alert_due = None;
@@ -93,28 +146,59 @@ async fn send(
     text: &AlertText,
     record: &ProblemRecord,
     records: &[ProblemRecord],
-) -> StoreResult<bool> {
+) -> StoreResult<AlertResult> {
     let key = format!("{}/{}/{}", record.id, record.reopened, text.event.name());
     let backup = route.backup.as_ref().and_then(|name| alerts.routes.get_key_value(name));
     if let Some((backup_name, backup)) = backup
         && is_in_trouble(route, records).await
     {
         app.metrics.alert("backup");
-        return Ok(submit(app, backup_name, backup, text, &key).await.delivery.is_ok());
+        return Ok(tell(app, backup_name, backup, text, &key).await.0);
     }
-    let first = submit(app, name, route, text, &key).await;
-    match (first.delivery, backup) {
-        (Ok(id), Some(_)) => {
+    match (tell(app, name, route, text, &key).await, backup) {
+        ((result, Some(id)), Some(_)) => {
             watch(app, name, id, text, &key).await?;
-            Ok(true)
+            Ok(result)
         }
-        (Ok(_), None) => Ok(true),
-        (Err(_), Some((name, backup))) => {
+        ((AlertResult::Told, _), _) => Ok(AlertResult::Told),
+        ((result, _), Some((name, backup))) => {
             app.metrics.alert("backup");
-            Ok(submit(app, name, backup, text, &key).await.delivery.is_ok())
+            Ok(result.max(tell(app, name, backup, text, &key).await.0))
         }
-        (Err(_), None) => Ok(false),
+        ((result, _), None) => Ok(result),
     }
+}
+
+/// Puts an alert into the queue. If the store does not take it, calls the route's place once without the queue.
+async fn tell(
+    app: &SharedState,
+    name: &str,
+    route: &AlertRoute,
+    text: &AlertText,
+    key: &str,
+) -> (AlertResult, Option<DeliveryId>) {
+    let refusal = match submit(app, name, route, text, key).await.delivery {
+        Ok(id) => return (AlertResult::Told, Some(id)),
+        Err(refusal) => refusal,
+    };
+    if refusal.is_of_store() {
+        let submission = submission(app, name, route, text, key).await;
+        let called = match &submission {
+            Ok(submission) => direct::call(app, submission).await,
+            Err(refusal) => Err(refusal.why.clone()),
+        };
+        match called {
+            Ok(()) => {
+                app.metrics.alert("direct");
+                return (AlertResult::Told, None);
+            }
+            Err(why) => {
+                tracing::error!(route = name, why, "an alert cannot be sent past the queue")
+            }
+        }
+    }
+    let result = if refusal.is_temporary() { AlertResult::Later } else { AlertResult::Refused };
+    (result, None)
 }
 
 /// Whether a problem is open at the place that the route leads to.
@@ -217,8 +301,8 @@ async fn submit(
 ) -> AlertSubmission {
     let delivery = submit_to(app, name, route, text, key).await;
     app.metrics.alert(if delivery.is_ok() { "queued" } else { "refused" });
-    if let Err(why) = &delivery {
-        tracing::error!(route = name, why, "an alert cannot be sent by this route");
+    if let Err(AlertRefusal { why, .. }) = &delivery {
+        tracing::error!(route = name, why, "an alert cannot be queued for this route");
     }
     AlertSubmission { route: name.to_owned(), kind: route.kind, delivery }
 }
@@ -236,16 +320,27 @@ async fn submit_to(
     route: &AlertRoute,
     text: &AlertText,
     key: &str,
-) -> Result<DeliveryId, String> {
+) -> Result<DeliveryId, AlertRefusal> {
+    let submission = submission(app, name, route, text, key).await?;
+    let answer = app.intake.admit(&tenant(), vec![submission]).await.pop();
+    let answer = answer.ok_or("the intake gave no answer")?;
+    let answer =
+        answer.map_err(|refusal| AlertRefusal { why: refusal.detail, kind: Some(refusal.kind) })?;
+    Ok(*answer.deliveries.first().ok_or("the message has no delivery")?)
+}
+
+async fn submission(
+    app: &SharedState,
+    name: &str,
+    route: &AlertRoute,
+    text: &AlertText,
+    key: &str,
+) -> Result<Submission, AlertRefusal> {
     let place = place(route).await?;
-    let tenant = tenant();
-    app.signing.ensure(&tenant).await.map_err(|error| error.to_string())?;
-    let submission = Submission {
+    app.signing.ensure(&tenant()).await?;
+    Ok(Submission {
         body: text.message(route.kind, &place).to_string().into(),
         idempotency_key: Some(format!("{key}/{name}")),
         traceparent: None,
-    };
-    let answer = app.intake.admit(&tenant, vec![submission]).await.pop();
-    let answer = answer.ok_or("the intake gave no answer")?.map_err(|refusal| refusal.detail)?;
-    answer.deliveries.first().copied().ok_or_else(|| "the message has no delivery".to_owned())
+    })
 }

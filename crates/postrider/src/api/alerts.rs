@@ -93,7 +93,7 @@ pub(crate) async fn test(
         route: sent.route,
         kind: sent.kind.name(),
         delivery: sent.delivery.as_ref().ok().map(ToString::to_string),
-        refused: sent.delivery.err(),
+        refused: sent.delivery.err().map(|refusal| refusal.why),
     };
     Ok(Json(AlertTestResult { alerts: sent.into_iter().map(tested).collect() }))
 }

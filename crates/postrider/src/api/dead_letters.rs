@@ -29,6 +29,8 @@ pub(crate) struct DeadLetterQuery {
     pub account: Option<String>,
     /// Part of the last attempt's code or detail.
     pub error: Option<String>,
+    /// Exactly the last attempt's code, or its detail if it has no code; empty for those with neither.
+    pub error_is: Option<String>,
     /// One of the tags of the message.
     pub tag: Option<String>,
     pub campaign: Option<String>,
@@ -55,6 +57,7 @@ impl DeadLetterQuery {
             class: self.class,
             account: self.account,
             error: self.error,
+            error_is: self.error_is,
             tag: self.tag,
             campaign: self.campaign,
             recipient: self.recipient,

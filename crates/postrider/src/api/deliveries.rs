@@ -30,6 +30,8 @@ pub(crate) struct DeliveryQuery {
     pub account: Option<String>,
     /// Part of the last attempt's code or detail.
     pub error: Option<String>,
+    /// Exactly the last attempt's code, or its detail if it has no code; empty for those with neither.
+    pub error_is: Option<String>,
     pub campaign: Option<String>,
     pub recipient: Option<String>,
     /// `msg_…`
@@ -60,6 +62,7 @@ impl DeliveryQuery {
             class: self.class,
             account: self.account,
             error: self.error,
+            error_is: self.error_is,
             tag: self.tag,
             campaign: self.campaign,
             recipient: self.recipient,

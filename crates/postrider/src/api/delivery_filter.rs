@@ -7,6 +7,7 @@ use super::parameters::{channel, name, optional_id, reasons, states, time};
 use super::prelude::*;
 
 const TEXT_MAX: usize = 256;
+const ERROR_MAX: usize = 1_024;
 
 /// Which deliveries or dead letters; `{}` selects all of them.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -33,6 +34,9 @@ pub(crate) struct DeliveryFilterBody {
     /// Part of the last attempt's code or detail.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// Exactly the last attempt's code, or its detail if it has no code; empty for those with neither.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error_is: Option<String>,
     /// One of the tags of the message.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tag: Option<String>,
@@ -81,6 +85,7 @@ impl DeliveryFilterBody {
             class: text("class", self.class)?.map(Into::into),
             account: text("account", self.account)?.map(Into::into),
             error: text("error", self.error)?,
+            error_is: error_text(self.error_is)?,
             tag: text("tag", self.tag)?.map(Into::into),
             campaign: text("campaign", self.campaign)?.map(Into::into),
             recipient: text("recipient", self.recipient)?.map(Into::into),
@@ -103,6 +108,17 @@ async fn message_of_key(
         Problem::field("idempotency_key", "a request for all tenants", allowed)
     })?;
     Ok(app.intake.message_of_key(tenant, key).await?)
+}
+
+/// What an attempt can have, also nothing.
+fn error_text(text: Option<String>) -> ApiResult<Option<String>> {
+    match text {
+        Some(text) if text.len() > ERROR_MAX || text.contains(char::is_control) => {
+            let allowed = format!("at most {ERROR_MAX} bytes without control characters");
+            Err(Problem::field("error_is", quoted(&text), allowed))
+        }
+        text => Ok(text),
+    }
 }
 
 /// A text that something can have.

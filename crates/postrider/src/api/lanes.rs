@@ -4,15 +4,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use postrider_core::policy::breaker::BreakerOverride;
-use postrider_core::ports::store::LaneDepth;
+use postrider_core::ports::store::{DeliveryFilter, LaneDepth};
 use postrider_core::{LaneId, LaneKey, LaneState};
 use postrider_dispatch::lanes::{GateVerdict, LaneReport, OperatorOrder};
 
 use super::explain::GateBody;
+use super::parameters::{channel, name};
 use super::prelude::*;
 use crate::live::PauseError;
 use crate::quotas::limits_of;
 
+const STATES: [&str; 3] = ["ready", "waiting", "blocked"];
 const REASON_MAX: usize = 200;
 const PAUSED_FOR_MAX: u64 = 30 * 86_400;
 /// The maximum number of lanes that a search reads.
@@ -99,6 +101,13 @@ impl From<&GateVerdict> for GateBody {
 #[serde(deny_unknown_fields, default)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct LaneQuery {
+    /// `ready`, `waiting` or `blocked`.
+    pub state: Option<String>,
+    /// A channel, e.g. `webhook`.
+    pub channel: Option<String>,
+    /// The provider of the lane, e.g. `https://hooks.example.com`.
+    pub provider: Option<String>,
+    pub class: Option<String>,
     /// 1 to 1000, 50 if absent.
     pub limit: Option<usize>,
 }
@@ -107,6 +116,43 @@ pub(crate) struct LaneQuery {
 pub(crate) struct LaneList {
     /// Those with the most pending first; paused lanes with nothing pending last.
     pub lanes: Vec<LaneBody>,
+    /// More lanes match than `limit`.
+    pub has_more: bool,
+}
+
+/// Which lanes are asked for.
+struct LaneChoice {
+    state: Option<&'static str>,
+    keys: DeliveryFilter,
+}
+
+impl LaneChoice {
+    fn read(query: LaneQuery) -> ApiResult<Self> {
+        let known = |text: &str| STATES.into_iter().find(|state| *state == text);
+        let keys = DeliveryFilter {
+            channel: channel(query.channel)?,
+            provider: query.provider.map(Into::into),
+            class: query.class.map(Into::into),
+            ..DeliveryFilter::default()
+        };
+        Ok(Self { state: name("state", query.state, known, || STATES.join(", "))?, keys })
+    }
+
+    /// Whether all lanes have to be read.
+    fn is_narrow(&self) -> bool {
+        let keys = &self.keys;
+        let has_key = keys.channel.is_some() || keys.provider.is_some() || keys.class.is_some();
+        self.state.is_some() || has_key
+    }
+
+    fn body(&self, app: &SharedState, lane: LaneDepth) -> Option<LaneBody> {
+        if !self.keys.fits_lane(&lane.key) {
+            return None;
+        }
+        let standing = app.lanes.report(&lane.key);
+        let is_asked = self.state.is_none_or(|state| state == standing.state.name());
+        is_asked.then(|| LaneBody::new(lane, &standing))
+    }
 }
 
 /// One lane with every gate's verdict.
@@ -121,7 +167,8 @@ pub(crate) struct LaneDetail {
 }
 
 /// Lanes with pending deliveries, those with the most first, and paused lanes.
-#[utoipa::path(get, path = "/v1/lanes", tag = "lanes", params(LaneQuery), responses((status = 200, body = LaneList)))]
+#[utoipa::path(get, path = "/v1/lanes", tag = "lanes", params(LaneQuery),
+    responses((status = 200, body = LaneList), (status = "4XX", body = Problem)))]
 pub(crate) async fn list(
     State(app): State<SharedState>,
     access: ReadAccess,
@@ -129,17 +176,19 @@ pub(crate) async fn list(
 ) -> ApiResult<Json<LaneList>> {
     let view = access.view.as_ref();
     let limit = limit(query.limit)?;
-    let mut lanes = app.store.lanes(view, limit).await?;
+    let choice = LaneChoice::read(query)?;
+    let read = if choice.is_narrow() { LANES_MAX } else { limit + 1 };
+    let mut lanes = app.store.lanes(view, read).await?;
     for idle in paused(&app, view).await? {
-        if lanes.len() < limit && lanes.iter().all(|lane| lane.id != idle.id) {
+        if lanes.iter().all(|lane| lane.id != idle.id) {
             lanes.push(idle);
         }
     }
-    let body = |lane: LaneDepth| {
-        let standing = app.lanes.report(&lane.key);
-        LaneBody::new(lane, &standing)
-    };
-    Ok(Json(LaneList { lanes: lanes.into_iter().map(body).collect() }))
+    let asked = lanes.into_iter().filter_map(|lane| choice.body(&app, lane));
+    let mut lanes: Vec<_> = asked.take(limit + 1).collect();
+    let has_more = lanes.len() > limit;
+    lanes.truncate(limit);
+    Ok(Json(LaneList { lanes, has_more }))
 }
 
 /// One lane with all its gates, and what can be done.

@@ -60,7 +60,7 @@ use axum::routing::get;
 use postrider_channels::accounts::AccountListing;
 use postrider_channels::pool::Pool;
 use postrider_core::ports::store::{Store, StoreHealth};
-use postrider_core::{Clock, Timestamp};
+use postrider_core::{Channel, Clock, Timestamp};
 use postrider_dispatch::lanes::OperatorOrder;
 use postrider_dispatch::{DispatcherStatus, Lanes, MessageIntake};
 use postrider_store::sealed::DataKeys;
@@ -97,6 +97,7 @@ pub struct ApiParts {
     pub store: Arc<dyn Store>,
     pub intake: Arc<MessageIntake>,
     pub lanes: Arc<Lanes>,
+    pub channels: Vec<Arc<dyn Channel>>,
     pub clock: Arc<dyn Clock>,
     pub keys: ApiKeys,
     pub signing: Arc<SigningKeys>,

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use postrider_channels::registry;
 use postrider_core::policy::problems::{
-    Acknowledgement, Mute, ProblemKind, ProblemRecord, ProblemSeverity,
+    Acknowledgement, Mute, ProblemKey, ProblemKind, ProblemRecord, ProblemSeverity,
 };
 use postrider_core::{TenantId, Timestamp};
 
@@ -35,6 +36,9 @@ pub(crate) struct ProblemBody {
     /// An origin, an account, or the channel.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provider: Option<String>,
+    /// If the provider is an account: its name. Deliveries, lanes and the history have the channel as its provider.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub account: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outcome: Option<String>,
     /// What was found.
@@ -176,6 +180,7 @@ impl ProblemView {
             state,
             channel: given(&key.channel),
             provider: given(&key.provider),
+            account: account(key),
             outcome: given(&key.outcome),
             what: match is_shared || is_operators {
                 true => key.kind.title().to_owned(),
@@ -205,6 +210,14 @@ impl ProblemView {
             id: record.id,
         }
     }
+}
+
+/// The account that a problem is about. A channel with accounts has no origins; its own name stands for all of them.
+fn account(key: &ProblemKey) -> Option<String> {
+    let channel = registry::all().find(|channel| channel.facts().kind.name() == key.channel);
+    let has_accounts = channel.is_some_and(|channel| channel.facts().accounts.is_some());
+    let is_one = has_accounts && !key.provider.is_empty() && key.provider != key.channel;
+    is_one.then(|| key.provider.clone())
 }
 
 /// What is wrong at this moment, the worst first. A tenant sees what concerns it.

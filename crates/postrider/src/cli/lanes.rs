@@ -8,11 +8,24 @@ use super::prelude::*;
 #[derive(Debug, Subcommand)]
 #[command(after_help = "Examples:
   postrider lanes list
+  postrider lanes list --state blocked --channel webhook
   postrider lanes pause 7 --for 1h --reason 'their maintenance'
   postrider lanes breaker 7 closed")]
 pub(super) enum LanesCommand {
     /// List lanes with pending deliveries, those with the most first, and paused lanes.
     List {
+        /// ready, waiting or blocked
+        #[arg(long)]
+        state: Option<String>,
+        /// Only this channel, e.g. webhook
+        #[arg(long)]
+        channel: Option<String>,
+        /// Only this provider, e.g. https://hooks.example.com
+        #[arg(long)]
+        provider: Option<String>,
+        /// Only this class
+        #[arg(long)]
+        class: Option<String>,
         #[arg(long, default_value_t = 50)]
         limit: usize,
     },
@@ -57,8 +70,15 @@ pub(super) enum BreakerArg {
 
 pub(super) async fn run(command: LanesCommand, session: ServerSession) -> CliResult {
     let (id, action, body) = match command {
-        LanesCommand::List { limit } => {
-            let path = with_query("/v1/lanes", &[("limit", Some(limit.to_string()))]);
+        LanesCommand::List { state, channel, provider, class, limit } => {
+            let query = [
+                ("state", state),
+                ("channel", channel),
+                ("provider", provider),
+                ("class", class),
+                ("limit", Some(limit.to_string())),
+            ];
+            let path = with_query("/v1/lanes", &query);
             return session.get(&path, |list| table(items(list, "lanes"), &COLUMNS)).await;
         }
         LanesCommand::Show { id } => return session.get(&format!("/v1/lanes/{id}"), detail).await,

@@ -55,18 +55,22 @@ pub(super) struct LaneChoiceArgs {
     /// Part of the last attempt's code or detail
     #[arg(long)]
     error: Option<String>,
+    /// Exactly its code, or its detail if it has no code; '' for neither
+    #[arg(long)]
+    error_is: Option<String>,
     /// Only this campaign
     #[arg(long)]
     campaign: Option<String>,
 }
 
 impl LaneChoiceArgs {
-    pub(super) fn fields(&self) -> FilterFields<5> {
+    pub(super) fn fields(&self) -> FilterFields<6> {
         [
             ("provider", self.provider.clone()),
             ("class", self.class.clone()),
             ("account", self.account.clone()),
             ("error", self.error.clone()),
+            ("error_is", self.error_is.clone()),
             ("campaign", self.campaign.clone()),
         ]
     }

@@ -1,10 +1,15 @@
 //! Who did what? Entries of the audit log, with what changed.
 
-use axum::response::IntoResponse as _;
+use std::io;
+
+use axum::body::Body;
+use axum::response::{IntoResponse as _, Response};
+use futures_util::stream;
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::deliveries_search::quoted;
+use super::api_calls::{ApiCalls, PageCallResult};
+use super::deliveries_search::command;
 use super::json_read::JsonRead as _;
 use super::layout::{self, PageParts, tenant_field};
 use super::page_context::PageContext;
@@ -14,25 +19,19 @@ use super::words::{moment, number, short_id, state};
 const FILTERS: [&str; 4] = ["action", "key", "since", "until"];
 
 pub(super) async fn show(page: PageContext) -> PageResult {
-    let is_export = page.query.get("export").is_some();
     let mut query: Vec<(&str, Option<&str>)> =
         FILTERS.map(|name| (name, page.query.get(name))).to_vec();
     query.push(("cursor", page.query.get("cursor")));
-    query.push(("limit", Some(if is_export { "1000" } else { "60" })));
+    query.push(("limit", Some("60")));
     // Without a tenant, an admin of the server sees the entries of all.
     let calls = match (page.one_tenant(), page.caller.all_tenants) {
         (None, true) => page.calls.without_tenant(),
         _ => page.calls.clone(),
     };
-    let found = calls.get_with("/v1/audit", &query).await.map_err(refusing(&page))?;
-    if is_export {
-        let lines: String = found.list("items").iter().map(|item| format!("{item}\n")).collect();
-        let headers = [
-            ("content-type", "application/x-ndjson"),
-            ("content-disposition", "attachment; filename=\"audit.ndjson\""),
-        ];
-        return Ok((headers, lines).into_response());
+    if page.query.get("export").is_some() {
+        return export(calls, &page).await.map_err(refusing(&page));
     }
+    let found = calls.get_with("/v1/audit", &query).await.map_err(refusing(&page))?;
     let body = html! {
         (filters(&page))
         (entries(&page, found.list("items")))
@@ -42,14 +41,56 @@ pub(super) async fn show(page: PageContext) -> PageResult {
             a.button.link href=(page.query.with("export", Some("1")).to(&page.path)) { "Export these as NDJSON" }
         }
     };
-    let mut cli = "postrider audit list".to_owned();
-    for name in FILTERS {
-        if let Some(value) = page.query.get(name) {
-            cli += &format!(" --{name} {}", quoted(value));
-        }
-    }
-    let parts = PageParts { title: "Audit", cli: Some(cli), lasting_link: None };
+    let cli = command("postrider audit list", &page.query, &FILTERS);
+    let parts = PageParts { title: "Audit", cli: vec![cli], lasting_link: None };
     Ok(layout::answer(&page, &parts, &body).into_response())
+}
+
+/// The entries of an export that are not sent yet.
+struct AuditExport {
+    calls: ApiCalls,
+    filters: Vec<(&'static str, Option<String>)>,
+    /// A page that is read already.
+    ready: Option<Value>,
+    cursor: Option<String>,
+}
+
+impl AuditExport {
+    async fn read(&self) -> PageCallResult<Value> {
+        let mut query: Vec<_> =
+            self.filters.iter().map(|(name, value)| (*name, value.as_deref())).collect();
+        query.extend([("cursor", self.cursor.as_deref()), ("limit", Some("1000"))]);
+        self.calls.get_with("/v1/audit", &query).await
+    }
+
+    /// Lines of the next page. An error ends the download, so that nobody takes a part for the whole.
+    async fn next(mut self) -> Option<(io::Result<String>, Option<Self>)> {
+        let page = match self.ready.take() {
+            Some(page) => Ok(page),
+            None => self.read().await,
+        };
+        let page = match page {
+            Ok(page) => page,
+            Err(refused) => return Some((Err(io::Error::other(refused.detail)), None)),
+        };
+        let lines = page.list("items").iter().map(|item| format!("{item}\n")).collect();
+        self.cursor = Some(page.text("next").to_owned()).filter(|next| !next.is_empty());
+        let rest = self.cursor.is_some().then_some(self);
+        Some((Ok(lines), rest))
+    }
+}
+
+/// All entries that match, page by page as the browser reads them.
+async fn export(calls: ApiCalls, page: &PageContext) -> PageCallResult<Response> {
+    let filters = FILTERS.map(|name| (name, page.query.get(name).map(str::to_owned))).to_vec();
+    let mut export = AuditExport { calls, filters, ready: None, cursor: None };
+    export.ready = Some(export.read().await?);
+    let lines = stream::unfold(Some(export), async |export| export?.next().await);
+    let headers = [
+        ("content-type", "application/x-ndjson"),
+        ("content-disposition", "attachment; filename=\"audit.ndjson\""),
+    ];
+    Ok((headers, Body::from_stream(lines)).into_response())
 }
 
 fn filters(page: &PageContext) -> Markup {

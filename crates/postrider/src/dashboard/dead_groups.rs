@@ -11,7 +11,9 @@ use super::page_context::PageContext;
 /// Dead letters that are looked at, the newest.
 pub(super) const LOOKED_AT: usize = 2_000;
 const PAGE: usize = 1_000;
-const ERROR_LENGTH: usize = 120;
+/// Filters that the page passes on to the API.
+pub(super) const FILTERS: [&str; 6] =
+    ["reason", "channel", "provider", "class", "account", "error"];
 
 /// What dead letters of one cause have in common.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,7 +53,7 @@ impl DeadCause {
             channel: item.text("channel").to_owned(),
             provider: item.text("provider").to_owned(),
             reason: item.text("reason").to_owned(),
-            error: error.chars().take(ERROR_LENGTH).collect(),
+            error: error.to_owned(),
         }
     }
 
@@ -69,12 +71,21 @@ impl DeadCause {
         fields
     }
 
-    /// What the API takes as a filter. The tenant is that of the call.
+    /// What the API takes as a filter: exactly this cause. The tenant is that of the call.
     pub(super) fn filter(&self) -> Value {
-        let given = self.fields().into_iter().skip(1).filter(|(_, value)| !value.is_empty());
+        let fields = self.exact_fields().into_iter().filter(|(name, _)| *name != "tenant");
         let fields: Map<String, Value> =
-            given.map(|(name, value)| (name.to_owned(), value.into())).collect();
+            fields.map(|(name, value)| (name.to_owned(), value.into())).collect();
         Value::Object(fields)
+    }
+
+    /// The fields by the names of the API. Only the error may be empty: then the last attempt told none.
+    pub(super) fn exact_fields(&self) -> Vec<(&'static str, &str)> {
+        let exact = self.fields().map(|(name, value)| match name {
+            "error" => ("error_is", value),
+            name => (name, value),
+        });
+        exact.into_iter().filter(|(name, value)| *name == "error_is" || !value.is_empty()).collect()
     }
 }
 
@@ -84,13 +95,9 @@ pub(super) async fn dead_groups(page: &PageContext) -> PageCallResult<DeadGroups
     let (mut cursor, mut looked_at) = (None::<String>, 0);
     let limit = PAGE.to_string();
     let has_more = loop {
-        let query = [
-            ("limit", Some(limit.as_str())),
-            ("channel", page.query.get("channel")),
-            ("reason", page.query.get("reason")),
-            ("error", page.query.get("error")),
-            ("cursor", cursor.as_deref()),
-        ];
+        let query = [("limit", Some(limit.as_str())), ("cursor", cursor.as_deref())];
+        let asked = FILTERS.iter().map(|name| (*name, page.query.get(name)));
+        let query: Vec<_> = query.into_iter().chain(asked).collect();
         let answer = page.calls.get_with("/v1/dead-letters", &query).await?;
         for item in answer.list("items") {
             looked_at += 1;
@@ -102,11 +109,6 @@ pub(super) async fn dead_groups(page: &PageContext) -> PageCallResult<DeadGroups
         }
     };
     let mut groups: Vec<_> = found.into_values().collect();
-    if let Some(provider) = page.query.get("provider") {
-        groups.retain(|group| {
-            [&group.cause.provider, &group.cause.channel].into_iter().any(|own| own == provider)
-        });
-    }
     groups.sort_by_key(|group| std::cmp::Reverse(group.count));
     Ok(DeadGroups { groups, looked_at, is_partial: has_more })
 }
@@ -143,8 +145,10 @@ mod tests {
         assert_eq!(counts, [(2, "1"), (1, "2")]);
         let cause = found.into_keys().next().unwrap();
         let expected = json!({"channel": "webhook", "provider": "https://a.example",
-            "reason": "permanent", "error": "http_400"});
+            "reason": "permanent", "error_is": "http_400"});
         assert_eq!(cause.filter(), expected);
+        let silent = DeadCause { error: String::new(), ..cause.clone() };
+        assert_eq!(silent.filter()["error_is"], "", "not those that told an error");
         let fields = cause.fields();
         let get = |name: &'static str| fields.iter().find(|(own, _)| *own == name).map(|f| f.1);
         assert_eq!(DeadCause::read(get), cause);

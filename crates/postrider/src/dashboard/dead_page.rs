@@ -9,15 +9,15 @@ use super::action_form::{ActionForm, hidden, submit};
 use super::api_calls::{PageCallResult, RefusedCall};
 use super::chart::ChartSpan;
 use super::cookies::ActionNotice;
-use super::dead_groups::{DeadCause, DeadGroup, DeadGroups, dead_groups};
+use super::dead_groups::{DeadCause, DeadGroup, DeadGroups, FILTERS, dead_groups};
 use super::dead_orders;
-use super::deliveries_search::quoted;
+use super::deliveries_search::{command, quoted};
 use super::json_read::JsonRead as _;
 use super::layout::{self, PageParts, region};
 use super::now_page::{answer_text, delivery_rows, is_dead_reason};
 use super::page_context::PageContext;
 use super::refusal_page::{PageResult, refusing};
-use super::words::{ago, number, provider, span};
+use super::words::{ago, moment, number, provider, span};
 use crate::keys::KeyScope;
 
 const KINDS: [&str; 3] = ["replay", "discard", "export"];
@@ -37,29 +37,76 @@ pub(super) async fn show(page: PageContext) -> PageResult {
         ("kind", Some("deliveries")),
         ("by", Some("outcome")),
     ];
-    let (found, history) =
-        tokio::join!(dead_groups(&page), page.calls.get_with("/v1/stats/history", &history));
+    let (found, stats, history) = tokio::join!(
+        dead_groups(&page),
+        page.calls.get("/v1/stats"),
+        page.calls.get_with("/v1/stats/history", &history)
+    );
     let found = found.map_err(refusing(&page))?;
+    let stats = stats.map_err(refusing(&page))?;
     let history = history.map_err(refusing(&page))?;
     let body = html! {
-        (region(&page, "dead", &groups(&page, &found)))
+        (region(&page, "dead", &html! {
+            (reasons(&page, &stats))
+            (groups(&page, &found, &stats, &history))
+        }))
         (arrivals(&page, &history))
     };
     let parts = PageParts {
         title: "Dead letters",
-        cli: Some("postrider dead list".to_owned()),
+        cli: vec![command("postrider dead list", &page.query, &FILTERS)],
         lasting_link: None,
     };
     Ok(layout::answer(&page, &parts, &body).into_response())
 }
 
-fn groups(page: &PageContext, found: &DeadGroups) -> Markup {
-    let total: u64 = found.groups.iter().map(|group| group.count).sum();
+/// How many dead letters there are by reason, of all and not only of the newest, and the filters in force.
+fn reasons(page: &PageContext, stats: &Value) -> Markup {
+    let counts = stats.at("dead_letters").as_object();
+    let chosen = page.query.get("reason");
+    let others = FILTERS.iter().filter(|name| **name != "reason");
     html! {
-        @if found.groups.is_empty() { div.card.empty { p { "Empty. Nothing was given up." } } }
+        div.facets { div.facet {
+            span.quiet { "Reason" }
+            @for (reason, count) in counts.into_iter().flatten() {
+                @let here = chosen == Some(reason.as_str());
+                @let count = count.as_u64().unwrap_or_default();
+                @if count > 0 || here {
+                    a.chip.on[here] href=(page.query.with("reason", (!here).then_some(reason)).to(&page.path)) {
+                        (reason.replace('_', " ")) " " b { (number(count)) } @if here { span aria-label="remove" { " ×" } }
+                    }
+                }
+            }
+            @for name in others {
+                @if let Some(value) = page.query.get(name) {
+                    a.chip.on href=(page.query.with(name, None).to(&page.path)) { (name) ": " (provider(value)) span aria-label="remove" { " ×" } }
+                }
+            }
+        } }
+    }
+}
+
+fn groups(page: &PageContext, found: &DeadGroups, stats: &Value, history: &Value) -> Markup {
+    let total: u64 = found.groups.iter().map(|group| group.count).sum();
+    let counts = stats.at("dead_letters").as_object();
+    let all: u64 = counts.into_iter().flatten().filter_map(|(_, count)| count.as_u64()).sum();
+    let is_filtered = FILTERS.iter().any(|name| page.query.get(name).is_some());
+    html! {
+        @if found.groups.is_empty() {
+            div.card.empty { p {
+                @if is_filtered { "No dead letter matches." }
+                @else if let Some(at) = last_arrival(history) { "Empty. The last one: " (ago(at, page.now)) ", at " (moment(at, page.now)) "." }
+                @else { "Empty. The last one: before the last 24 hours, or never." }
+            } }
+        }
         @else {
-            p.quiet { (number(total)) " dead letters of " (found.groups.len()) " causes."
-                @if found.is_partial { " Only the newest " (number(found.looked_at as u64)) " were looked at; an action takes all that match." } }
+            @if found.is_partial {
+                p.partial role="note" { b { "The causes of the newest " (number(found.looked_at as u64)) " only" }
+                    @if all > 0 { ", of " (number(all)) " dead letters in all" }
+                    ". Older ones may have other causes: choose a reason above to see its newest. An action takes all that match its cause, however old." }
+            } @else {
+                p.quiet { (number(total)) " dead letters of " (found.groups.len()) " causes." }
+            }
             div.scroll tabindex="0" role="region" aria-label="Dead letters by cause" {
                 table.cards { thead { tr { th scope="col" { "Cause" } th scope="col" { "Provider" } th scope="col" { "Tenant" } th.n scope="col" { "Count" } th scope="col" { "Newest" } th scope="col" { span.unseen { "Actions" } } } }
                     tbody { @for group in &found.groups { (group_row(page, group)) } }
@@ -87,6 +134,13 @@ fn group_row(page: &PageContext, group: &DeadGroup) -> Markup {
             } }
         }
     }
+}
+
+/// The last step of the history in which a delivery became a dead letter.
+fn last_arrival(history: &Value) -> Option<&str> {
+    let arrived =
+        |point: &&Value| point.list("rows").iter().any(|row| is_dead_reason(row.text("outcome")));
+    history.list("points").iter().rfind(arrived).map(|point| point.text("at"))
 }
 
 fn plan_link(page: &PageContext, cause: &DeadCause, kind: &str) -> String {
@@ -135,7 +189,7 @@ async fn plan(page: &PageContext, kind: &str) -> PageResult {
         article.card.plan {
             p.lead #count { b { (number(count)) @if planned.is_partial { " or more" } } " dead letters match. Nothing has been changed yet." }
             dl.facts {
-                @for (name, value) in cause.fields() { @if !value.is_empty() { dt { (name) } dd { (value) } } }
+                @for (name, value) in cause.fields() { @if !value.is_empty() { dt { (name) } dd { (value) } } @else if name == "error" { dt { (name) } dd { "none was told" } } }
                 @if kind == "replay" { dt { "Takes" } dd { (span(i64::try_from(planned.takes_s).unwrap_or(i64::MAX))) " at " (rate) " per second" } }
             }
             @if kind == "replay" {
@@ -151,7 +205,7 @@ async fn plan(page: &PageContext, kind: &str) -> PageResult {
         h2 { "For example" }
         @if planned.sample.is_empty() { p.quiet { "None." } } @else { (delivery_rows(page, &planned.sample, "Examples")) }
     };
-    let parts = PageParts { title, cli: Some(cli(kind, &cause, rate)), lasting_link: None };
+    let parts = PageParts { title, cli: vec![cli(kind, &cause, rate)], lasting_link: None };
     Ok(layout::answer(page, &parts, &body).into_response())
 }
 
@@ -179,9 +233,9 @@ fn confirm(page: &PageContext, kind: &str, cause: &DeadCause, rate: f64, count: 
 }
 
 fn cli(kind: &str, cause: &DeadCause, rate: f64) -> String {
-    let mut text = format!("postrider dead {kind} --tenant {}", quoted(&cause.tenant));
-    for (name, value) in cause.fields().into_iter().skip(1).filter(|(_, value)| !value.is_empty()) {
-        text += &format!(" --{name} {}", quoted(value));
+    let mut text = format!("postrider dead {kind}");
+    for (name, value) in cause.exact_fields() {
+        text += &format!(" --{} {}", name.replace('_', "-"), quoted(value));
     }
     if kind == "replay" {
         text += &format!(" --rate {rate}");

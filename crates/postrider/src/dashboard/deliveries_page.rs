@@ -26,10 +26,7 @@ pub(super) async fn show(page: PageContext) -> PageResult {
     let stats = stats.map_err(refusing(&page))?;
     let (found, wrong) = match found {
         Ok(found) => (found, None),
-        Err(refused) if unreadable(&refused) => {
-            let none = FoundDeliveries { items: Vec::new(), next: None, read_as: None };
-            (none, Some(refused.detail))
-        }
+        Err(refused) if unreadable(&refused) => (FoundDeliveries::none(), Some(refused.detail)),
         Err(refused) => return Err(refusing(&page)(refused)),
     };
     let excluding = match found.items.is_empty() && wrong.is_none() {
@@ -44,7 +41,7 @@ pub(super) async fn show(page: PageContext) -> PageResult {
     };
     let parts = PageParts {
         title: "Deliveries",
-        cli: Some(search.cli()),
+        cli: vec![search.cli(&found)],
         lasting_link: search.lasting_link(&page.path),
     };
     Ok(layout::answer(&page, &parts, &body).into_response())

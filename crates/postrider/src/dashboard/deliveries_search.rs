@@ -33,6 +33,7 @@ pub(super) struct DeliverySearch {
     pub(super) query: PageQuery,
     pub(super) since: Option<String>,
     pub(super) until: Option<String>,
+    now: Timestamp,
 }
 
 /// A page of what was found.
@@ -41,6 +42,14 @@ pub(super) struct FoundDeliveries {
     pub(super) next: Option<String>,
     /// How the text of the search box was understood.
     pub(super) read_as: Option<&'static str>,
+    /// The filter that the text was.
+    pub(super) field: Option<&'static str>,
+}
+
+impl FoundDeliveries {
+    pub(super) fn none() -> Self {
+        Self { items: Vec::new(), next: None, read_as: None, field: None }
+    }
 }
 
 impl DeliverySearch {
@@ -51,7 +60,7 @@ impl DeliverySearch {
             Some(since) => Some(since.to_owned()),
             None => range.map(|(_, s)| Timestamp(page.now.0 - s * 1_000).to_string()),
         };
-        Self { since, until: query.get("until").map(str::to_owned), query }
+        Self { since, until: query.get("until").map(str::to_owned), now: page.now, query }
     }
 
     /// The filters in force: parameter, name and value.
@@ -90,7 +99,8 @@ impl DeliverySearch {
         for (field, read_as) in tries {
             match self.find(page, Some((field, text))).await {
                 Ok(found) if !found.items.is_empty() => {
-                    return Ok(FoundDeliveries { read_as: Some(read_as), ..found });
+                    let (read_as, field) = (Some(read_as), Some(field));
+                    return Ok(FoundDeliveries { read_as, field, ..found });
                 }
                 Ok(_) => {}
                 // A text that can be no recipient may be a key.
@@ -100,7 +110,7 @@ impl DeliverySearch {
         }
         match refused {
             Some(error) if self.query.get("state").is_none() => Err(error),
-            _ => Ok(FoundDeliveries { items: Vec::new(), next: None, read_as: None }),
+            _ => Ok(FoundDeliveries::none()),
         }
     }
 
@@ -121,7 +131,7 @@ impl DeliverySearch {
         query.push(("limit", Some(LIMIT)));
         let found = page.calls.get_with("/v1/deliveries", &query).await?;
         let next = Some(found.text("next").to_owned()).filter(|next| !next.is_empty());
-        Ok(FoundDeliveries { items: found.list("items").to_vec(), next, read_as: None })
+        Ok(FoundDeliveries { items: found.list("items").to_vec(), next, ..FoundDeliveries::none() })
     }
 
     /// The filters without any one of which something would be found.
@@ -152,12 +162,16 @@ impl DeliverySearch {
         found
     }
 
-    /// The same on the command line.
-    pub(super) fn cli(&self) -> String {
-        let mut text = "postrider deliveries list".to_owned();
-        for (name, _, value) in self.filters() {
-            text += &format!(" --{} {}", name.replace('_', "-"), quoted(value));
-        }
+    /// The same on the command line. The text of the search box is what it was understood as.
+    pub(super) fn cli(&self, found: &FoundDeliveries) -> String {
+        let text = self.query.get("q");
+        let field = match text.is_some_and(|text| text.starts_with("msg_")) {
+            true => "message",
+            false => found.field.unwrap_or("recipient"),
+        };
+        let searched = text.map_or(self.query.clone(), |text| self.query.with(field, Some(text)));
+        let names = FILTERS.map(|(name, _)| name);
+        let mut text = command("postrider deliveries list", &searched, &names);
         for (name, value) in [("since", &self.since), ("until", &self.until)] {
             if let Some(value) = value {
                 text += &format!(" --{name} {value}");
@@ -169,9 +183,18 @@ impl DeliverySearch {
     /// The address with absolute times; `None` if it has no relative one.
     pub(super) fn lasting_link(&self, path: &str) -> Option<String> {
         self.query.get("range")?;
+        let until = self.until.clone().unwrap_or_else(|| self.now.to_string());
         let query = self.query.with("range", None).with("since", self.since.as_deref());
-        Some(query.to(path))
+        Some(query.with("until", Some(&until)).to(path))
     }
+}
+
+/// A command with the parameters of the page as options of the same names.
+pub(super) fn command(start: &str, query: &PageQuery, names: &[&str]) -> String {
+    let given = names.iter().filter_map(|name| Some((*name, query.get(name)?)));
+    given.fold(start.to_owned(), |text, (name, value)| {
+        format!("{text} --{} {}", name.replace('_', "-"), quoted(value))
+    })
 }
 
 /// A value for a shell.

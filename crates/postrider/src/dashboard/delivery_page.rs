@@ -72,7 +72,7 @@ async fn rendered(page: &PageContext, id: &str, content: Option<&str>) -> PageRe
     };
     let parts = PageParts {
         title: "Delivery",
-        cli: Some(format!("postrider explain {id}")),
+        cli: vec![format!("postrider explain {id}")],
         lasting_link: None,
     };
     Ok(layout::answer(page, &parts, &body).into_response())

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::action_form::{ActionForm, button, hidden, submit};
 use super::api_calls::{PageCallResult, RefusedCall};
 use super::cookies::ActionNotice;
+use super::deliveries_search::command;
 use super::json_read::JsonRead as _;
 use super::layout::{self, PageParts, region};
 use super::page_context::PageContext;
@@ -48,7 +49,7 @@ pub(super) async fn list(page: PageContext) -> PageResult {
     };
     let parts = PageParts {
         title: "Jobs",
-        cli: Some("postrider jobs list".to_owned()),
+        cli: vec![command("postrider jobs list", &page.query, &["state", "kind", "cursor"])],
         lasting_link: None,
     };
     Ok(layout::answer(&page, &parts, &body).into_response())
@@ -94,7 +95,7 @@ pub(super) async fn show(page: PageContext, Path(id): Path<String>) -> PageResul
     };
     let body = region(&page, "jobs", &facts(&page, &job));
     let parts =
-        PageParts { title, cli: Some(format!("postrider jobs show {id}")), lasting_link: None };
+        PageParts { title, cli: vec![format!("postrider jobs show {id}")], lasting_link: None };
     Ok(layout::answer(&page, &parts, &body).into_response())
 }
 

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::action_form::{ActionForm, button, hidden, submit};
 use super::api_calls::{PageCallResult, RefusedCall};
 use super::cookies::ActionNotice;
+use super::deliveries_search::command;
 use super::json_read::JsonRead as _;
 use super::layout::{self, PageParts, region};
 use super::page_context::PageContext;
@@ -25,31 +26,39 @@ const PAUSES: [(&str, &str); 5] = [
     ("", "until it is resumed"),
 ];
 
+const FILTERS: [&str; 4] = ["state", "channel", "provider", "class"];
+/// Lanes of a view.
+const SHOWN: &str = "500";
+
 pub(super) async fn list(page: PageContext) -> PageResult {
-    let found = page.calls.get_with("/v1/lanes", &[("limit", Some("500"))]).await;
-    let found = found.map_err(refusing(&page))?;
-    let is_asked = |lane: &&Value| {
-        let equal =
-            |name: &str| page.query.get(name).is_none_or(|wanted| lane.text(name) == wanted);
-        let own = page.query.get("provider");
-        let of_provider =
-            own.is_none_or(|own| [lane.text("provider"), lane.text("channel")].contains(&own));
-        equal("channel") && equal("state") && of_provider
+    let asked = |names: &[&'static str]| {
+        let mut query: Vec<_> = names.iter().map(|name| (*name, page.query.get(name))).collect();
+        query.push(("limit", Some(SHOWN)));
+        query
     };
-    let lanes: Vec<&Value> = found.list("lanes").iter().filter(is_asked).collect();
+    let (shown, of_all_states) = (asked(&FILTERS), asked(&FILTERS[1..]));
+    let (found, all) = tokio::join!(
+        page.calls.get_with("/v1/lanes", &shown),
+        page.calls.get_with("/v1/lanes", &of_all_states),
+    );
+    let found = found.map_err(refusing(&page))?;
+    let all = all.map_err(refusing(&page))?;
+    let lanes: Vec<&Value> = found.list("lanes").iter().collect();
     let body = html! {
-        (chips(&page, found.list("lanes")))
-        (region(&page, "lanes", &table(&page, &lanes)))
+        (chips(&page, &all))
+        (region(&page, "lanes", &table(&page, &lanes, found.has("has_more"))))
     };
     let parts = PageParts {
         title: "Lanes",
-        cli: Some("postrider lanes list".to_owned()),
+        cli: vec![command("postrider lanes list", &page.query, &FILTERS)],
         lasting_link: None,
     };
     Ok(layout::answer(&page, &parts, &body).into_response())
 }
 
-fn chips(page: &PageContext, lanes: &[Value]) -> Markup {
+fn chips(page: &PageContext, found: &Value) -> Markup {
+    let lanes = found.list("lanes");
+    let more = if found.has("has_more") { "+" } else { "" };
     html! {
         div.facets {
             div.facet {
@@ -57,10 +66,10 @@ fn chips(page: &PageContext, lanes: &[Value]) -> Markup {
                 @for name in ["ready", "waiting", "blocked"] {
                     @let here = page.query.get("state") == Some(name);
                     @let count = lanes.iter().filter(|lane| lane.text("state") == name).count();
-                    a.chip.on[here] href=(page.query.with("state", (!here).then_some(name)).to(&page.path)) { (state(name)) " " b { (count) } }
+                    a.chip.on[here] href=(page.query.with("state", (!here).then_some(name)).to(&page.path)) { (state(name)) " " b { (count) (more) } }
                 }
             }
-            @for name in ["channel", "provider"] {
+            @for name in &FILTERS[1..] {
                 @if let Some(value) = page.query.get(name) {
                     a.chip.on href=(page.query.with(name, None).to(&page.path)) { (name) ": " (provider(value)) span aria-label="remove" { " ×" } }
                 }
@@ -69,12 +78,14 @@ fn chips(page: &PageContext, lanes: &[Value]) -> Markup {
     }
 }
 
-fn table(page: &PageContext, lanes: &[&Value]) -> Markup {
+fn table(page: &PageContext, lanes: &[&Value], has_more: bool) -> Markup {
     let most = lanes.iter().map(|lane| lane.number("pending")).max().unwrap_or(0).max(1);
+    let is_filtered = FILTERS.iter().any(|name| page.query.get(name).is_some());
     let held = lanes.iter().filter(|lane| lane.text("state") != "ready").count();
     html! {
-        @if lanes.is_empty() { div.card.empty { p { "Nothing is pending, and no lane is paused." } } }
+        @if lanes.is_empty() { div.card.empty { p { @if is_filtered { "No lane matches." } @else { "Nothing is pending, and no lane is paused." } } } }
         @else {
+            @if has_more { p.quiet { "The " (lanes.len()) " with the most pending; there are more. Filters are asked of all lanes." } }
             @if held == 0 { p.quiet { "All ready." } }
             div.scroll tabindex="0" role="region" aria-label="Lanes" {
                 table.cards { thead { tr {
@@ -110,7 +121,7 @@ pub(super) async fn show(page: PageContext, Path(id): Path<String>) -> PageResul
     };
     let parts = PageParts {
         title: &title,
-        cli: Some(format!("postrider lanes show {id}")),
+        cli: vec![format!("postrider lanes show {id}")],
         lasting_link: None,
     };
     Ok(layout::answer(&page, &parts, &body).into_response())

@@ -6,6 +6,7 @@ use maud::{DOCTYPE, Markup, html};
 
 use super::action_form::hidden;
 use super::cookies;
+use super::deliveries_search::quoted;
 use super::page_context::{ALL, PageContext};
 use super::refusal_page::body_headers;
 use super::role::DashboardRole;
@@ -37,8 +38,8 @@ const HTMX: &str = r#"{"allowEval":false,"includeIndicatorStyles":false,"history
 #[derive(Debug, Default)]
 pub(super) struct PageParts<'a> {
     pub(super) title: &'a str,
-    /// The same on the command line.
-    pub(super) cli: Option<String>,
+    /// The same on the command line, without the tenant.
+    pub(super) cli: Vec<String>,
     /// The address with absolute times, if the view has relative ones.
     pub(super) lasting_link: Option<String>,
 }
@@ -141,6 +142,7 @@ fn who(page: &PageContext) -> Markup {
 }
 
 fn top(page: &PageContext, parts: &PageParts<'_>) -> Markup {
+    let cli = command_line(page, &parts.cli);
     html! {
         header.top {
             h1 { (parts.title) }
@@ -151,7 +153,7 @@ fn top(page: &PageContext, parts: &PageParts<'_>) -> Markup {
             }
             (tenant_choice(page))
             div.tools {
-                @if let Some(cli) = &parts.cli { button.quiet-button type="button" data-copy=(cli) title=(cli) { "Copy as CLI" } }
+                @if !cli.is_empty() { button.quiet-button type="button" data-copy=(cli) title=(cli) { "Copy as CLI" } }
                 button.quiet-button type="button" data-copy-link=(parts.lasting_link.as_deref().unwrap_or("")) { "Copy link" }
                 button.quiet-button #zone type="button" title="Switch between UTC and your time zone" { "UTC" }
                 button.quiet-button #theme type="button" aria-label="Switch colours" title="Light or dark" { "◐" }
@@ -159,6 +161,19 @@ fn top(page: &PageContext, parts: &PageParts<'_>) -> Markup {
             }
         }
     }
+}
+
+/// The commands with the tenant that is looked at. A key for one tenant needs no name of it.
+fn command_line(page: &PageContext, commands: &[String]) -> String {
+    let tenant = match page.caller.all_tenants {
+        true => format!(" --tenant {}", quoted(&page.tenant)),
+        false => String::new(),
+    };
+    let whole = |command: &String| match command.contains(" --tenant ") {
+        true => command.clone(),
+        false => format!("{command}{tenant}"),
+    };
+    commands.iter().map(whole).collect::<Vec<_>>().join("; ")
 }
 
 /// Forms that lead to another view keep the tenant.

@@ -21,7 +21,9 @@ mod layout;
 mod live_stream;
 mod now_page;
 mod page_context;
+mod page_parts;
 mod problem_pages;
+mod problem_samples;
 mod providers_page;
 mod query;
 mod refusal_page;
@@ -31,17 +33,21 @@ mod settings_page;
 mod sign_in_page;
 mod words;
 
+use std::sync::Arc;
+
 use axum::Router;
 use axum::routing::{get, post};
 use hyper_util::service::TowerToHyperService;
 
 use crate::api::SharedState;
+use page_parts::PageAnswers;
 
 /// The server's state, and its API as a service.
 #[derive(Clone)]
 pub(crate) struct DashboardState {
     app: SharedState,
     api: TowerToHyperService<Router>,
+    last_answers: Arc<PageAnswers>,
 }
 
 /// The pages and their files before the API, of which they are made.
@@ -71,6 +77,10 @@ pub(crate) fn router(app: SharedState, api: Router) -> Router {
         .route("/sign-out", post(sign_in_page::sign_out))
         .route("/assets/{name}", get(assets::show))
         .layer(axum::middleware::from_fn(assets::with_headers));
-    let state = DashboardState { app, api: TowerToHyperService::new(api.clone()) };
+    let state = DashboardState {
+        app,
+        api: TowerToHyperService::new(api.clone()),
+        last_answers: Arc::default(),
+    };
     pages.with_state(state).fallback_service(api)
 }

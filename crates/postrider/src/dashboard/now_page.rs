@@ -8,6 +8,7 @@ use super::chart::ChartSpan;
 use super::json_read::JsonRead as _;
 use super::layout::{self, PageParts, region};
 use super::page_context::PageContext;
+use super::page_parts::{PagePart, part};
 use super::problem_pages;
 use super::refusal_page::{PageResult, refusing};
 use super::words::{ago, moment, number, provider, rate, short_id, span, state};
@@ -16,15 +17,17 @@ const STEP_MS: i64 = 300_000;
 const STEPS: usize = 72;
 /// Minutes over which the numbers of a tenant are averaged.
 const RECENT: usize = 10;
+const LAST_RESOLVED: [(&str, Option<&str>); 2] =
+    [("state", Some("resolved")), ("limit", Some("1"))];
 
 /// What the page is made of.
 struct NowFigures {
-    stats: Value,
-    problems: Value,
-    resolved: Value,
-    dead: Value,
-    attempts: Value,
-    ended: Value,
+    stats: PagePart,
+    problems: PagePart,
+    resolved: PagePart,
+    dead: PagePart,
+    attempts: PagePart,
+    ended: PagePart,
 }
 
 pub(super) async fn show(page: PageContext) -> PageResult {
@@ -43,12 +46,12 @@ pub(super) async fn show(page: PageContext) -> PageResult {
         }
     };
     let (stats, problems, resolved, dead, attempts, ended) = tokio::join!(
-        calls.get("/v1/stats"),
-        calls.get("/v1/problems"),
-        calls.get_with("/v1/problems", &[("state", Some("resolved")), ("limit", Some("1"))]),
-        calls.get_with("/v1/dead-letters", &[("limit", Some("6"))]),
-        history("attempts", "outcome"),
-        history("deliveries", "outcome"),
+        part(&page, "stats", calls.get("/v1/stats")),
+        part(&page, "problems", calls.get("/v1/problems")),
+        part(&page, "resolved", calls.get_with("/v1/problems", &LAST_RESOLVED)),
+        part(&page, "dead", calls.get_with("/v1/dead-letters", &[("limit", Some("6"))])),
+        part(&page, "attempts", history("attempts", "outcome")),
+        part(&page, "ended", history("deliveries", "outcome")),
     );
     let refusing = refusing(&page);
     let figures = NowFigures {
@@ -62,67 +65,78 @@ pub(super) async fn show(page: PageContext) -> PageResult {
     let body = html! {
         (region(&page, "problems", &problems_part(&page, &figures)))
         (region(&page, "numbers", &numbers(&page, &figures)))
-        (region(&page, "attempts", &attempts_chart(&page, &figures.attempts)))
+        (region(&page, "attempts", &html! {
+            (attempts_chart(&page, &figures.attempts.value))
+            (figures.attempts.note(page.now))
+        }))
         (region(&page, "dead", &last_failures(&page, &figures)))
     };
     let parts = PageParts {
         title: "Now",
-        cli: Some("postrider problems list; postrider status".to_owned()),
+        cli: vec!["postrider problems list".to_owned(), "postrider status".to_owned()],
         lasting_link: None,
     };
     Ok(layout::answer(&page, &parts, &body).into_response())
 }
 
 fn problems_part(page: &PageContext, figures: &NowFigures) -> Markup {
-    let open = figures.problems.list("problems");
-    if !open.is_empty() {
+    let open = figures.problems.value.list("problems");
+    if !open.is_empty() || figures.problems.is_absent() {
         return html! {
-            h2 { "What is wrong" span.count { (open.len()) } }
+            h2 { "What is wrong" @if !open.is_empty() { span.count { (open.len()) } } }
+            (figures.problems.note(page.now))
             ul.problems { @for problem in open { li { (problem_pages::card(page, problem)) } } }
         };
     }
-    let last = figures.resolved.list("problems").first();
+    let last = figures.resolved.value.list("problems").first();
+    let uptime = figures.stats.value.at("uptime_s").as_i64();
     html! {
         div.card.fine {
             h2 { span.state.good { span.shape aria-hidden="true" { "●" } } "Nothing is wrong" }
-            @match last {
-                Some(last) => p.quiet {
+            @match (last, uptime) {
+                (Some(last), _) => p.quiet {
                     "since " (moment(last.text("resolved_at"), page.now)) ", when "
                     a href=(page.link(&format!("/problems/{}", last.text("id")))) { (last.text("title")) }
                     " ended."
                 }
-                None => p.quiet { "since the server started " (span(figures.stats.at("uptime_s").as_i64().unwrap_or_default())) " ago." }
+                (None, Some(uptime)) => p.quiet { "since the server started " (span(uptime)) " ago." }
+                (None, None) => {}
             }
+            (figures.problems.note(page.now))
         }
     }
 }
 
 fn numbers(page: &PageContext, figures: &NowFigures) -> Markup {
-    let stats = &figures.stats;
+    if figures.stats.is_absent() {
+        return figures.stats.note(page.now);
+    }
+    let stats = &figures.stats.value;
     let server = page.sees_server();
-    let recent = |history: &Value, counts: fn(&str) -> bool| {
-        let points = history.list("points");
+    let recent = |history: &PagePart, counts: fn(&str) -> bool| {
+        let points = history.value.list("points");
         let last = points.iter().skip(points.len().saturating_sub(RECENT));
         let rows = last.flat_map(|point| point.list("rows"));
         let sum: u64 =
             rows.filter(|row| counts(row.text("outcome"))).map(|r| r.number("count")).sum();
-        sum as f64 / RECENT as f64
+        (!history.is_absent()).then_some(sum as f64 / RECENT as f64)
     };
     let sent = match server {
-        true => stats.at("rates.sent_per_s").as_f64().unwrap_or_default(),
-        false => recent(&figures.attempts, |outcome| outcome == "accepted") / 60.0,
+        true => stats.at("rates.sent_per_s").as_f64(),
+        false => recent(&figures.attempts, |outcome| outcome == "accepted").map(|sum| sum / 60.0),
     };
     let dead = match server {
-        true => stats.at("rates.dead_lettered_per_s").as_f64().unwrap_or_default() * 60.0,
+        true => stats.at("rates.dead_lettered_per_s").as_f64().map(|per_s| per_s * 60.0),
         false => recent(&figures.ended, is_dead_reason),
     };
+    let shown = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), rate);
     let capacity = if server { "server_capacity" } else { "capacity" };
     let fill = stats.at(capacity).at("fill").as_f64().unwrap_or_default();
     let most = stats.at(capacity).number("deliveries_max");
     let all_dead: u64 = stats.at("states").number("failed");
     html! {
         div.numbers aria-label="Now" role="group" {
-            div.number { b { (rate(sent)) } span { "sent / s" } }
+            div.number { b { (shown(sent)) } span { "sent / s" } }
             @if server {
                 @let oldest = stats.at("oldest_pending_s").as_f64();
                 div.number { b { (oldest.map_or_else(|| "–".to_owned(), |s| span(s as i64))) } span { "oldest pending" } }
@@ -132,10 +146,11 @@ fn numbers(page: &PageContext, figures: &NowFigures) -> Markup {
                 span { "pending" @if most > 0 { " of " (number(most)) } }
                 meter min="0" max="1" high="0.8" value=(fill) aria-label="Capacity used" { (format!("{:.0} %", fill * 100.0)) }
             }
-            a.number.alarm[dead >= 1.0] href=(page.link("/dead")) {
-                b { (rate(dead)) } span { "dead letters / min, " (number(all_dead)) " in all" }
+            a.number.alarm[dead.is_some_and(|dead| dead >= 1.0)] href=(page.link("/dead")) {
+                b { (shown(dead)) } span { "dead letters / min, " (number(all_dead)) " in all" }
             }
         }
+        (figures.stats.note(page.now))
         @if stats.has("problems") {
             ul.store-problems { @for found in stats.list("problems") { li { (found.text("what")) } } }
         }
@@ -169,11 +184,13 @@ pub(super) fn attempts_chart(page: &PageContext, history: &Value) -> Markup {
 }
 
 fn last_failures(page: &PageContext, figures: &NowFigures) -> Markup {
-    let items = figures.dead.list("items");
+    let items = figures.dead.value.list("items");
     html! {
         h2 { "Latest dead letters" a.more href=(page.link("/dead")) { "All, by cause" } }
-        @if items.is_empty() { p.quiet { "There are none." } }
+        @if figures.dead.is_absent() {}
+        @else if items.is_empty() { p.quiet { "There are none." } }
         @else { (delivery_rows(page, items, "Latest dead letters")) }
+        (figures.dead.note(page.now))
     }
 }
 

@@ -1,5 +1,7 @@
 //! Who looks at a page, at which tenant, at what time: what every page begins with.
 
+use std::sync::Arc;
+
 use axum::extract::FromRequestParts;
 use axum::http::header::{COOKIE, LOCATION, SET_COOKIE};
 use axum::http::request::Parts;
@@ -10,6 +12,7 @@ use postrider_core::Timestamp;
 use super::DashboardState;
 use super::api_calls::{ApiCalls, PageCallResult, RefusedCall};
 use super::cookies::{self, ActionNotice, cookie, form_token, is_own_path};
+use super::page_parts::PageAnswers;
 use super::query::PageQuery;
 use super::role::DashboardRole;
 use super::sign_in_page;
@@ -39,6 +42,7 @@ pub(crate) struct PageContext {
     /// The browser asks for parts of the page only.
     pub(super) is_part: bool,
     pub(super) is_secure: bool,
+    pub(super) last_answers: Arc<PageAnswers>,
 }
 
 impl FromRequestParts<DashboardState> for PageContext {
@@ -78,6 +82,7 @@ impl FromRequestParts<DashboardState> for PageContext {
             notice: notice.and_then(ActionNotice::read),
             is_part,
             is_secure: is_secure(&app, headers),
+            last_answers: state.last_answers.clone(),
             caller,
             app,
         })

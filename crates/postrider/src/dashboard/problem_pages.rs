@@ -9,10 +9,12 @@ use super::action_form::{ActionForm, button, hidden, submit};
 use super::api_calls::{PageCallResult, RefusedCall};
 use super::chart::ChartSpan;
 use super::cookies::ActionNotice;
+use super::deliveries_search::quoted;
 use super::json_read::JsonRead as _;
 use super::layout::{self, PageParts, region};
 use super::now_page::delivery_rows;
 use super::page_context::PageContext;
+use super::problem_samples::{ProblemPlace, samples};
 use super::refusal_page::{PageResult, refusing};
 use super::words::{ago, moment, number, provider, state};
 use crate::keys::KeyScope;
@@ -66,20 +68,20 @@ fn action(page: &PageContext, problem: &Value, what: &str, label: &str) -> Marku
 
 /// The page where the problem can be solved.
 fn remedy(page: &PageContext, problem: &Value) -> Markup {
-    let (channel, origin) = (problem.text("channel"), problem.text("provider"));
-    let place = [("channel", channel), ("provider", origin)];
+    let place = ProblemPlace::of(problem);
     let (to, label) = match problem.text("kind") {
         "credential_failing" | "credential_expiring" => {
             (page.link("/providers"), "See the accounts")
         }
         "breaker_open" | "mass_gone" | "capacity" | "depth_unusual" | "lag" => {
-            (page.link_with("/lanes", &place), "See the lanes")
+            (page.link_with("/lanes", &place.of_lanes()), "See the lanes")
         }
         "dead_letters" | "retries_exhausted" | "bad_requests" => {
-            (page.link_with("/dead", &place), "See what can be saved")
+            (page.link_with("/dead", &place.of_deliveries()), "See what can be saved")
         }
         "retry_storm" => {
-            let failing = [("state", "retrying"), ("channel", channel), ("provider", origin)];
+            let mut failing = place.of_deliveries();
+            failing.push(("state", "retrying"));
             (page.link_with("/deliveries", &failing), "See what is repeated")
         }
         "many_failures" | "new_failure" => {
@@ -94,25 +96,20 @@ pub(super) async fn show(page: PageContext, Path(id): Path<String>) -> PageResul
     let refusing = refusing(&page);
     let path = format!("/v1/problems/{}", encoded(&id));
     let problem = page.calls.get(&path).await.map_err(&refusing)?;
-    let channel = Some(problem.text("channel")).filter(|channel| !channel.is_empty());
-    let own = Some(problem.text("provider")).filter(|own| !own.is_empty());
+    let place = ProblemPlace::of(&problem);
     let from = ChartSpan::last(page.now, STEP_MS, STEPS).from.to_string();
     let history = [
         ("resolution", Some("minute")),
         ("from", Some(from.as_str())),
         ("kind", Some("attempts")),
-        ("channel", channel),
-        ("provider", own),
+        ("channel", place.channel),
+        ("provider", place.provider),
         ("by", Some("outcome")),
     ];
-    let (failed, repeated, history) = tokio::join!(
-        samples(&page, &problem, "failed"),
-        samples(&page, &problem, "retrying"),
-        page.calls.get_with("/v1/stats/history", &history),
-    );
+    let (samples, history) =
+        tokio::join!(samples(&page, &problem), page.calls.get_with("/v1/stats/history", &history),);
     let history = history.map_err(&refusing)?;
-    let mut samples = failed.map_err(&refusing)?;
-    samples.extend(repeated.map_err(&refusing)?);
+    let samples = samples.map_err(&refusing)?;
     let title = problem.text("title").to_owned();
     let body = html! {
         (region(&page, "problems", &facts(&page, &problem)))
@@ -121,28 +118,9 @@ pub(super) async fn show(page: PageContext, Path(id): Path<String>) -> PageResul
         @if samples.is_empty() { p.quiet { "No delivery of it is left." } }
         @else { (delivery_rows(&page, &samples, "Examples")) }
     };
-    let cli = Some(format!("postrider problems show {id}"));
+    let cli = vec![format!("postrider problems show {}", quoted(&id))];
     let parts = PageParts { title: &title, cli, lasting_link: None };
     Ok(layout::answer(&page, &parts, &body).into_response())
-}
-
-/// Deliveries that it is about, the newest first.
-async fn samples(page: &PageContext, problem: &Value, state: &str) -> PageCallResult<Vec<Value>> {
-    let channel = Some(problem.text("channel")).filter(|channel| !channel.is_empty());
-    let query = [("state", Some(state)), ("channel", channel), ("limit", Some("200"))];
-    let found = page.calls.get_with("/v1/deliveries", &query).await?;
-    let own = problem.text("provider");
-    let is_own = |item: &&Value| {
-        own.is_empty() || [item.text("provider"), item.text("channel")].contains(&own)
-    };
-    let outcome = problem.text("outcome");
-    let has_outcome = |item: &&Value| {
-        let last = item.list("log").last().map_or("", |last| last.text("outcome"));
-        outcome.is_empty() || outcome == last || outcome == item.text("reason")
-    };
-    let items: Vec<Value> = found.list("items").iter().filter(is_own).cloned().collect();
-    let exact: Vec<Value> = items.iter().filter(has_outcome).take(8).cloned().collect();
-    Ok(if exact.is_empty() { items.into_iter().take(8).collect() } else { exact })
 }
 
 fn facts(page: &PageContext, problem: &Value) -> Markup {
@@ -200,8 +178,9 @@ fn chart(page: &PageContext, problem: &Value, history: &Value) -> Markup {
     span.fill(history, &mut series, |row, add| {
         add(usize::from(row.text("outcome") == "accepted"), row.number("count"));
     });
-    let of =
-        if problem.has("provider") { provider(problem.text("provider")) } else { "all providers" };
+    let place = ProblemPlace::of(problem);
+    // The history knows no accounts.
+    let of = place.provider.map(provider).or(place.channel).unwrap_or("all providers");
     let title = format!("Attempts of {of} in the last 2 hours, by minute");
     span.chart("failures", &title, &series, None)
 }

@@ -74,7 +74,7 @@ pub(super) async fn show(page: PageContext) -> PageResult {
     };
     let parts = PageParts {
         title: "Providers",
-        cli: Some("postrider accounts list".to_owned()),
+        cli: vec!["postrider accounts list".to_owned()],
         lasting_link: None,
     };
     Ok(layout::answer(&page, &parts, &body).into_response())

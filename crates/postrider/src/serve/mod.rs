@@ -197,6 +197,7 @@ async fn start_all(
         store: store.clone(),
         intake: Arc::new(intake),
         lanes: lanes.clone(),
+        channels: built.iter().map(|built| built.channel.clone()).collect(),
         clock: clock.clone(),
         keys,
         signing,

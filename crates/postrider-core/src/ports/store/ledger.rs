@@ -55,6 +55,8 @@ pub struct DeliveryFilter {
     pub reason: Option<DeadReason>,
     /// Part of the last attempt's code or detail.
     pub error: Option<String>,
+    /// Exactly [`AttemptRecord::error`](crate::AttemptRecord::error) of the last attempt; empty for none.
+    pub error_is: Option<String>,
     pub since: Option<Timestamp>,
     pub until: Option<Timestamp>,
     /// Those that became what they are before this time.

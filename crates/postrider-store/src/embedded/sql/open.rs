@@ -1,5 +1,6 @@
 //! Opens the database and fills the index in memory. Reads the list of waiting deliveries, not their rows.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -11,6 +12,7 @@ use super::prelude::*;
 use super::statement::is_local;
 use crate::embedded::StoreOptions;
 use crate::embedded::checkpoint::Checkpointer;
+use crate::embedded::disk_space::DiskSpace;
 use crate::embedded::folder::{DATABASE, DataFolder, IN_FLIGHT};
 use crate::embedded::in_flight::InFlightLog;
 use crate::embedded::index::MemoryIndex;
@@ -72,7 +74,10 @@ pub(crate) fn open(
     let in_flight = InFlightLog::begin(&folder.file(IN_FLIGHT), run);
     renew_document_index(&conn)?;
     let documents = (database.clone(), documents::newest(&conn)?);
-    let shared = Arc::new(StoreShared::new(clock, index, ids, in_flight, problems, documents));
+    let data = database.parent().map(Path::to_owned).unwrap_or_default();
+    let disk = DiskSpace::new(data, reserve.bytes(), reserve.watch());
+    let shared =
+        Arc::new(StoreShared::new(clock, index, ids, in_flight, problems, documents, disk));
     *shared.order_tail() = order_tail;
     let (checkpointer, checkpoints) = Checkpointer::start(
         (&database, folder.database()),

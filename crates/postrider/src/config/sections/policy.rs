@@ -13,6 +13,7 @@ use postrider_core::policy::classify::RetryAfterMax;
 use postrider_dispatch::Capacities;
 
 use super::{check, check_range};
+use crate::alerts;
 use crate::config::ConfigError;
 use postrider_channels::section;
 use postrider_channels::settings;
@@ -153,6 +154,8 @@ impl CapacitySection {
             server: bound(self.deliveries_max, self.bytes_max),
             tenant: bound(self.tenant_deliveries_max, self.tenant_bytes_max),
             tenants: tenants.iter().map(own).collect(),
+            // So that an alert that the server is full is not refused because it is full.
+            reserved: [(TenantId::new(alerts::TENANT), bound(1_000, 16 << 20))].into(),
         }
     }
 }
