@@ -65,6 +65,9 @@ impl PgShared {
                 add(sums.of(&tenant), [count("n")?, count("bytes")?]);
             }
         }
+        for (tenant, count) in self.lanes.numbered(&mut session).await? {
+            sums.note_numbered_lanes(&tenant, count);
+        }
         Ok(sums.into_list())
     }
 }

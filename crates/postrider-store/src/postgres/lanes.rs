@@ -17,6 +17,9 @@ pub(super) struct KnownLaneTable(Mutex<KnownLanes>);
 struct KnownLanes {
     numbers: HashMap<Arc<LaneKey>, u32>,
     keys: HashMap<u32, Arc<LaneKey>>,
+    /// How many lanes of each tenant have a number, up to a number. There are no more deletions than of whole stores,
+    /// so only those beyond it are counted the next time.
+    counted: (i32, HashMap<TenantId, u64>),
 }
 
 impl KnownLaneTable {
@@ -55,6 +58,23 @@ impl KnownLaneTable {
         known.numbers.insert(key.clone(), number);
         known.keys.insert(number, key);
         Ok(())
+    }
+
+    /// How many lanes of each tenant have a number.
+    pub(super) async fn numbered(
+        &self,
+        session: &mut PgSession,
+    ) -> PgResult<HashMap<TenantId, u64>> {
+        let (from, mut counts) = self.known().counted.clone();
+        let select = "SELECT tenant, count(*) AS n, max(id) AS last FROM lane WHERE id > $1 GROUP BY tenant";
+        let (rows, mut last) = (session.rows(select, &[&from]).await?, from);
+        for row in &rows {
+            let tenant = TenantId(get::<String>(row, "tenant")?.into());
+            *counts.entry(tenant).or_default() += get::<i64>(row, "n")?.unsigned_abs();
+            last = last.max(get::<i32>(row, "last")?);
+        }
+        self.known().counted = (last, counts.clone());
+        Ok(counts)
     }
 
     /// Reads lanes that are not known yet.

@@ -1,4 +1,4 @@
-//! A store that moves to Redis and back.
+//! A store that moves to Redis and back, and what it keeps of lanes.
 
 use std::time::Duration;
 
@@ -55,4 +55,25 @@ async fn a_store_moves_to_redis_and_back() {
     let returned = migrate(&new, &last, "back", clock.now(), &mut |_| {}).await.unwrap();
     assert_eq!(returned.totals, moved.totals);
     assert_eq!(last.counts(None).await.unwrap(), old.counts(None).await.unwrap());
+}
+
+/// Their numbers stay for ever.
+#[tokio::test]
+async fn lanes_of_which_nothing_is_pending_count_in_tens() {
+    let store = RedisStore::open_on(options(&SERVER, &prefix()), clock()).await.unwrap();
+    let worker = store.consumer("a").await.unwrap();
+    let kept = async || {
+        let all = store.holdings().await.unwrap();
+        all.iter().find(|own| own.tenant.as_str() == "acme").map(|own| own.holdings.lanes)
+    };
+    for (lanes, then) in [(0..30, 3), (30..50, 5), (20..40, 5)] {
+        let lanes: Vec<_> = lanes.collect();
+        store.accept(vec![batch("acme", &lanes)]).await.remove(0).unwrap();
+        assert_eq!(kept().await, Some(lanes.len() as u64));
+        for leased in lease_all(&*worker).await {
+            worker.settle(vec![done(&leased)]).await.remove(0).unwrap();
+        }
+        assert_eq!(kept().await, Some(then));
+    }
+    worker.close().await;
 }
