@@ -66,7 +66,8 @@ impl KnownLaneTable {
         session: &mut PgSession,
     ) -> PgResult<HashMap<TenantId, u64>> {
         let (from, mut counts) = self.known().counted.clone();
-        let select = "SELECT tenant, count(*) AS n, max(id) AS last FROM lane WHERE id > $1 GROUP BY tenant";
+        let select =
+            "SELECT tenant, count(*) AS n, max(id) AS last FROM lane WHERE id > $1 GROUP BY tenant";
         let (rows, mut last) = (session.rows(select, &[&from]).await?, from);
         for row in &rows {
             let tenant = TenantId(get::<String>(row, "tenant")?.into());
