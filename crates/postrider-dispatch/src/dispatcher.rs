@@ -100,7 +100,11 @@ impl Dispatcher {
     pub async fn failed(&mut self) -> String {
         let (task, error) = tokio::select! {
             ended = &mut self.leaser => ("leases", ended.err()),
-            ended = &mut self.settler => ("writes results", ended.err()),
+            ended = &mut self.settler => match ended {
+                Err(error) => ("writes results", Some(error)),
+                // It ends by itself only when the other one is gone.
+                Ok(_) => ("leases", (&mut self.leaser).await.err()),
+            },
         };
         let _ = self.stop.send(true);
         let how = error.map_or("ended".to_owned(), |error| error.to_string());
