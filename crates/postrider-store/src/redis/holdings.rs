@@ -1,7 +1,5 @@
 //! Counts what tenants keep: from lists that Redis counts itself, and from counts of the shards.
 
-use std::collections::HashMap;
-
 use postrider_core::TenantId;
 use postrider_core::ports::store::TenantHoldings;
 
@@ -28,12 +26,12 @@ impl RedisShared {
                 }
             }
         }
-        let mut numbered: HashMap<TenantId, u64> = HashMap::new();
         for lane in self.lane_depths().await? {
             sums.of(&lane.key.tenant).lanes += u64::from(lane.pending + lane.in_flight > 0);
-            *numbered.entry(lane.key.tenant.clone()).or_default() += 1;
         }
-        numbered.iter().for_each(|(tenant, count)| sums.note_numbered_lanes(tenant, *count));
+        for (tenant, count) in self.numbered_lanes().await? {
+            sums.note_numbered_lanes(&tenant, count);
+        }
         for tenant in self.tenants_with_addresses().await? {
             sums.of(&tenant);
         }

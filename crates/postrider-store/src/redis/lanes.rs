@@ -12,6 +12,9 @@ use super::pack::{int, list, pairs, text, text_int};
 use super::scripts::LANES;
 use super::shared::RedisShared;
 
+/// Names of lanes that one call reads.
+const COUNTED_AT_ONCE: u32 = 1_000;
+
 /// The lanes that this node knows.
 #[derive(Default)]
 pub(super) struct RedisLanes(Mutex<LaneMaps>);
@@ -20,6 +23,8 @@ pub(super) struct RedisLanes(Mutex<LaneMaps>);
 struct LaneMaps {
     numbers: HashMap<Arc<LaneKey>, u32>,
     keys: HashMap<u32, Arc<LaneKey>>,
+    /// How many lanes of each tenant have a number, up to a number. Only those beyond it are counted the next time.
+    counted: (u32, HashMap<TenantId, u64>),
 }
 
 /// A lane's name on the server.
@@ -106,6 +111,26 @@ impl RedisShared {
     pub(super) async fn lane_of(&self, number: u32) -> RedisResult<Arc<LaneKey>> {
         self.learn(&[number]).await?;
         self.lanes.key(number).ok_or_else(|| RedisFailure::damaged("a delivery's lane"))
+    }
+
+    /// How many lanes of each tenant have a number.
+    pub(super) async fn numbered_lanes(&self) -> RedisResult<HashMap<TenantId, u64>> {
+        let names = self.names.common("lane_names");
+        let last = int(&self.link.ask(&words(&[b"HLEN", names.as_bytes()])).await?)? as u32;
+        let (mut counted, mut counts) = self.lanes.maps().counted.clone();
+        while counted < last {
+            let until = last.min(counted + COUNTED_AT_ONCE);
+            let fields: Vec<_> = (counted + 1..=until).map(|number| number.to_string()).collect();
+            let mut parts: Vec<&[u8]> = vec![b"HMGET", names.as_bytes()];
+            parts.extend(fields.iter().map(String::as_bytes));
+            for found in list(self.link.ask(&words(&parts)).await?)? {
+                let Some(found) = text(found) else { continue };
+                *counts.entry(key(&found)?.tenant).or_default() += 1;
+            }
+            counted = until;
+        }
+        self.lanes.maps().counted = (counted, counts.clone());
+        Ok(counts)
     }
 
     /// All lanes, by number.
