@@ -12,7 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::refusal::IntakeRefusal;
 
 /// Calls of one tenant over a quota that are read and answered at the same time.
-const TURNS: usize = 8;
+const TURNS: usize = 2;
 /// A refused call is answered this late: so `TURNS` tell how many of them there are in a second.
 const PAUSE: Duration = Duration::from_millis(100);
 /// How long a call waits for its turn. Its body is not read meanwhile.
