@@ -7,6 +7,7 @@ use postrider_core::ports::store::{Holdings, TenantHoldings};
 
 /// PostgreSQL and Redis keep the number of every lane for ever. So many of a tenant's lanes, whether something is
 /// pending in them or not, count as one with pending deliveries: the limit of these bounds both.
+#[cfg(any(feature = "postgres", feature = "redis"))]
 const NUMBERED_PER_LANE: u64 = 10;
 
 #[derive(Debug, Default)]
@@ -18,6 +19,7 @@ impl HoldingSums {
     }
 
     /// How many lanes of a tenant ever got a number. Comes after the lanes with pending deliveries.
+    #[cfg(any(feature = "postgres", feature = "redis"))]
     pub(crate) fn note_numbered_lanes(&mut self, tenant: &TenantId, count: u64) {
         let own = self.of(tenant);
         own.lanes = own.lanes.max(count / NUMBERED_PER_LANE);
@@ -29,7 +31,7 @@ impl HoldingSums {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, any(feature = "postgres", feature = "redis")))]
 mod tests {
     use super::*;
 
