@@ -1,5 +1,5 @@
-//! An attempt of a message that the store has no room for. Makes the attempt and does not send it: nothing keeps it, so
-//! it is for what is told of the store itself.
+//! An attempt of a message that the store has no room for, such as a message about the store itself. Makes the attempt;
+//! does not send it and keeps nothing.
 
 use std::time::Duration;
 

@@ -23,7 +23,8 @@ pub(super) struct RedisLanes(Mutex<LaneMaps>);
 struct LaneMaps {
     numbers: HashMap<Arc<LaneKey>, u32>,
     keys: HashMap<u32, Arc<LaneKey>>,
-    /// How many lanes of each tenant have a number, up to a number. Only those beyond it are counted the next time.
+    /// How many lanes of each tenant have a number, and the highest number that was counted. No lane is ever deleted,
+    /// so only higher numbers are counted the next time.
     counted: (u32, HashMap<TenantId, u64>),
 }
 
