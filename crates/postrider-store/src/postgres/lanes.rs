@@ -18,8 +18,8 @@ struct KnownLanes {
     numbers: HashMap<Arc<LaneKey>, u32>,
     keys: HashMap<u32, Arc<LaneKey>>,
     /// How many lanes of each tenant have a number, and the highest number that was counted. No lane is ever deleted,
-    /// so only higher numbers are counted the next time. A number that was given earlier and committed later is left out
-    /// until the next start.
+    /// so only higher numbers are counted the next time. A number that was given earlier and committed later is left
+    /// out until the next start.
     counted: (i32, HashMap<TenantId, u64>),
 }
 
