@@ -86,7 +86,7 @@ struct HarmArgs {
     #[arg(long, value_name = "NAME", conflicts_with_all = ["seed", "all", "metamorphic"])]
     mutate: Option<String>,
     /// Take a named rule out of a copy of the tree and print what breaks without it; `all` for each in
-    /// turn, `list` for their names.
+    /// turn, `list` for their names. `a,b` takes one after the other out, `a+b` both at the same time.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["seed", "all", "metamorphic", "mutate"])]
     ablate: Option<String>,
 }

@@ -51,21 +51,23 @@ pub fn mutate_harm(name: &str, worlds: HarmSeeds) -> Result<()> {
     println!("{seeds} seeds from {from} on");
     let (tree, reference) = reference(worlds)?;
     let mut survivors = Vec::new();
-    for mutant in chosen {
-        let effect = effect_of(mutant, &tree, &reference, worlds)?;
+    for mutants in chosen {
+        let effect = effect_of(&mutants, &tree, &reference, worlds)?;
+        let rule = mutants.iter().map(|mutant| mutant.rule).collect::<Vec<_>>().join("; ");
         if effect.newly_broken.len() <= effect.no_longer {
-            survivors.push(mutant.rule);
+            survivors.push(rule);
             continue;
         }
         let (found, first) = (effect.newly_broken.len(), effect.newly_broken[0]);
-        println!("found: {:<52} by {found} seeds, first {first}; {effect}", mutant.rule);
+        println!("found: {rule:<52} by {found} seeds, first {first}; {effect}");
     }
     tree.restore()?;
     ensure!(survivors.is_empty(), "{seeds} seeds did not find: {}", survivors.join("; "));
     Ok(())
 }
 
-/// Takes the named rule out (`all` for each in turn) and prints what breaks without it, as a table.
+/// Takes the named rule out (`all` for each in turn, rules joined by `+` at the same time) and prints what breaks
+/// without it, as a table.
 pub fn ablate_harm(name: &str, worlds: HarmSeeds) -> Result<()> {
     let Some(chosen) = choose(name, ablations())? else { return Ok(()) };
     let HarmSeeds { from, seeds, .. } = worlds;
@@ -77,37 +79,46 @@ pub fn ablate_harm(name: &str, worlds: HarmSeeds) -> Result<()> {
     println!(
         "| rule taken out | newly broken | no longer | most often broken |\n|---|--:|--:|---|"
     );
-    for ablation in chosen {
-        match effect_of(ablation, &tree, &reference, worlds) {
+    for group in chosen {
+        let rules: Vec<_> = group.iter().map(|change| change.rule).collect();
+        let rules = rules.join("; ");
+        match effect_of(&group, &tree, &reference, worlds) {
             Ok(effect) => {
                 let (newly, no_longer) = (effect.newly_broken.len(), effect.no_longer);
-                println!("| {} | {newly} | {no_longer} | {effect} |", ablation.rule);
+                println!("| {rules} | {newly} | {no_longer} | {effect} |");
+                eprintln!("newly broken: {:?}", effect.newly_broken);
             }
-            Err(error) => println!("| {} | does not run: {error:#} | | |", ablation.rule),
+            Err(error) => println!("| {rules} | does not run: {error:#} | | |"),
         }
     }
     tree.restore()
 }
 
-/// Nothing if the names were only to be listed. Several names are separated by commas.
+/// Rules that are changed at the same time.
+type RuleGroup = Vec<&'static RuleChange>;
+
+/// Nothing if the names were only to be listed. Groups are separated by commas, the names of a group by `+`.
 fn choose(
     name: &str,
     list: impl Iterator<Item = &'static RuleChange>,
-) -> Result<Option<Vec<&'static RuleChange>>> {
-    let list: Vec<_> = list.collect();
+) -> Result<Option<Vec<RuleGroup>>> {
+    let list: RuleGroup = list.collect();
     match name {
         "list" => {
             list.iter().for_each(|change| println!("{:<18} {}", change.name, change.rule));
             return Ok(None);
         }
-        "all" => return Ok(Some(list)),
+        "all" => return Ok(Some(list.into_iter().map(|change| vec![change]).collect())),
         _ => {}
     }
     let find = |name: &str| {
         let found = list.iter().copied().find(|change| change.name == name);
         found.with_context(|| format!("no rule is called {name:?}; `list` prints their names"))
     };
-    name.split(',').map(find).collect::<Result<_>>().map(Some)
+    name.split(',')
+        .map(|group| group.split('+').map(find).collect())
+        .collect::<Result<_>>()
+        .map(Some)
 }
 
 /// What the unchanged tree breaks, in all worlds.
@@ -119,15 +130,17 @@ fn reference(worlds: HarmSeeds) -> Result<(MutantTree, BrokenSeeds)> {
 }
 
 fn effect_of(
-    change: &RuleChange,
+    changes: &[&RuleChange],
     tree: &MutantTree,
     reference: &BrokenSeeds,
     worlds: HarmSeeds,
 ) -> Result<ChangeEffect> {
-    tree.apply(change.patches)?;
+    let patches: Vec<_> = changes.iter().flat_map(|change| change.patches).collect();
+    tree.apply(&patches)?;
     // Worlds that break anyway do not count.
     let enough = worlds.enough.map(|enough| enough + reference.len());
-    let broken = run(tree, HarmSeeds { enough, ..worlds }).with_context(|| change.name)?;
+    let names = || changes.iter().map(|change| change.name).collect::<Vec<_>>().join("+");
+    let broken = run(tree, HarmSeeds { enough, ..worlds }).with_context(names)?;
     Ok(ChangeEffect::new(&broken, reference))
 }
 

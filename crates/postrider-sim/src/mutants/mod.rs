@@ -25,7 +25,7 @@ pub fn mutate(name: &str, seeds: u64) -> Result<()> {
     let tree = MutantTree::open();
     let mut survivors = Vec::new();
     for mutant in chosen {
-        tree.apply(mutant.patches)?;
+        tree.apply(&mutant.patches.iter().collect::<Vec<_>>())?;
         for store in mutant.stores {
             match find(mutant, store, &tree, seeds)? {
                 Some(found) => println!("found: {:<42} {found}", mutant.bug),

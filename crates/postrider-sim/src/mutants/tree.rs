@@ -43,7 +43,7 @@ impl MutantTree {
     }
 
     /// Makes the copy equal to the tree but for these changes.
-    pub(super) fn apply(&self, patches: &[MutantPatch]) -> Result<()> {
+    pub(super) fn apply(&self, patches: &[&MutantPatch]) -> Result<()> {
         self.restore()?;
         for MutantPatch { file, from, to } in patches {
             let path = self.tree.join(file);
