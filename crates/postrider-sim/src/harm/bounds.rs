@@ -51,6 +51,7 @@ pub(crate) struct HarmRuns<'a> {
 /// Time from due to written of the healthy deliveries, in milliseconds, without that for opening a connection.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct WaitFigures {
+    /// Without those that were due just when something became sick.
     pub p50: i64,
     pub p99: i64,
     pub p99_high: i64,
@@ -106,8 +107,9 @@ impl HarmRuns<'_> {
             fate.written.map_or(NEVER, |at| at - fate.opening_ms - a.at_ms)
         };
         let all: Vec<_> = self.healthy().map(wait).collect();
+        let known = self.healthy().filter(|a| !self.plan.is_onset(a.at_ms)).map(wait).collect();
         let high: Vec<_> = self.healthy().filter(|a| a.class == 0).map(wait).collect();
-        let (p50, p99) = (percentile(all.clone(), 0.5), percentile(all, 0.99));
+        let (p50, p99) = (percentile(known, 0.5), percentile(all, 0.99));
         WaitFigures { p50, p99, p99_high: percentile(high, 0.99) }
     }
 

@@ -62,6 +62,7 @@ const BUSY_EVERY: u64 = 4;
 /// In one of so many worlds, tenants have weights.
 const WEIGHTED_EVERY: u64 = 4;
 const QUICK_MS: (f64, f64) = (5.0, 20.0);
+const ONSET_MS: i64 = 1_000;
 /// So much of a world's traffic stays healthy at the least.
 const HEALTHY_SHARE_MIN: f64 = 0.15;
 
@@ -199,6 +200,12 @@ impl HarmPlan {
     pub(crate) fn since_onset(&self, at: i64) -> i64 {
         let since = self.sick.iter().filter_map(|part| part.when.since_onset(at));
         since.min().unwrap_or(at)
+    }
+
+    /// Whether something became sick less than a second ago: nobody can know yet which part of a burst is sick.
+    pub(crate) fn is_onset(&self, at: i64) -> bool {
+        let mut since = self.sick.iter().filter_map(|part| part.when.since_onset(at));
+        since.any(|since| since < ONSET_MS)
     }
 
     /// How long ago the last of the sick parts became well for good.
