@@ -29,10 +29,8 @@ const ONCE_PER: Duration = Duration::from_secs(1);
 /// Refusals come back faster than acceptances: the first ones are judged after a second, or once so many
 /// calls were accepted.
 const ACCEPTED_MIN: u32 = 20;
-/// Where so much less is asked for than the pace allows, complaints are not about the pace, unless
-/// they are as many as this.
-const SPARE: f64 = 0.7;
-const SPARE_SHARE: f64 = 0.5;
+/// Where most calls get complaints, hardly anything is accepted.
+const SHARE_OF_MOST: f64 = 0.5;
 /// The learned pace, as a share of what was accepted.
 const BELOW: f64 = 0.97;
 /// How fast it grows per second near where complaints came twice; beyond that ever faster.
@@ -204,7 +202,7 @@ impl Pace {
         let judged = evident || now.since(since) >= ONCE_PER;
         // Where most calls go well, it takes some to see what the last cut changed.
         let is_seen = self.learned.as_ref().is_none_or(|last| last.since.calls >= VAIN_CALLS);
-        let judged = judged && (is_seen || share(tally) >= SPARE_SHARE);
+        let judged = judged && (is_seen || share(tally) >= SHARE_OF_MOST);
         if judged && tally.failed >= COMPLAINTS_MIN && share(tally) >= needed {
             self.cut(tally, now);
         }
@@ -234,14 +232,10 @@ impl Pace {
         let counted = now.since(self.first_at).min(self.answers.covered(now));
         let seconds = counted.as_secs_f64().max(1.0);
         let before = self.per_s().unwrap_or(f64::MAX);
-        let asked = f64::from(tally.calls) / seconds;
-        if before < f64::MAX && asked < before * SPARE && share < SPARE_SHARE {
-            return;
-        }
         if let Some(last) = &self.learned {
             // Where hardly anything is accepted, a lower pace has not had its chance yet.
             let since = self::share(last.since);
-            let in_vain = share < SPARE_SHARE && since > last.share / 2.0;
+            let in_vain = share < SHARE_OF_MOST && since > last.share / 2.0;
             self.vain = if in_vain { self.vain + 1 } else { 0 };
             if self.vain >= VAIN_MAX {
                 self.vain = 0;
@@ -371,20 +365,6 @@ mod tests {
         assert_eq!(pace.per_s(), None, "it lasted for a second and a half");
         (300..900).for_each(|n| pace.report(third(n), true, at(n * 5)));
         assert!(pace.per_s().is_some(), "it goes on");
-    }
-
-    #[test]
-    fn complaints_well_below_the_pace_do_not_lower_it() {
-        let mut pace = Pace::default();
-        let some = |n: u64| if n % 10 == 9 { Signal::Busy } else { Signal::Well };
-        let half = |n: u64| if n.is_multiple_of(2) { Signal::Busy } else { Signal::Well };
-        (0..200).for_each(|n| pace.report(half(n), false, at(n * 10)));
-        let learned = pace.per_s().unwrap();
-        // The rush is over: ten calls a second, one of them refused.
-        (0..100).for_each(|n| pace.report(some(n), false, at(4_000 + n * 100)));
-        assert_eq!(pace.per_s(), Some(learned));
-        (0..100).for_each(|n| pace.report(Signal::Busy, false, at(14_000 + n * 100)));
-        assert!(pace.per_s().unwrap() < learned / 2.0, "all of them refused is another matter");
     }
 
     #[test]

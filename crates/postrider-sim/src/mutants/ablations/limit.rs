@@ -251,11 +251,6 @@ pub(super) const LIMIT: &[RuleChange] = &[
         )],
     ),
     rule(
-        "pace-spare",
-        "far below the learned pace, complaints are not about it",
-        &[patch(core!("pace.rs"), "asked < before * SPARE &&", "asked < 0.0 &&")],
-    ),
-    rule(
         "pace-lately",
         "whether most addresses work is judged by the last ten seconds",
         &[patch(
