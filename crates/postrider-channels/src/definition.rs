@@ -12,7 +12,9 @@ use serde::de::DeserializeOwned;
 use crate::accounts::health::{AccountHealth, Finding};
 use crate::accounts::{AccountConfig, AccountFields, check_fields};
 use crate::settings::ChannelSection;
-use crate::{ContentPreview, Error, NetworkPolicy, VapidKeys, WebhookSecrets, Wiring};
+use crate::{
+    ContentPreview, Error, NetworkPolicy, ReceiptLinks, VapidKeys, WebhookSecrets, Wiring,
+};
 
 /// What a channel says about itself, whatever its settings are. `FACTS` in its `settings.rs`.
 pub struct ChannelFacts {
@@ -72,6 +74,8 @@ pub struct ChannelParts {
     pub accounts: Vec<AccountConfig<AccountFields>>,
     pub vapid_keys: Arc<dyn VapidKeys>,
     pub webhook_secrets: Arc<dyn WebhookSecrets>,
+    /// Absent if no receipts are taken.
+    pub receipts: Option<Arc<dyn ReceiptLinks>>,
 }
 
 impl ChannelParts {

@@ -106,6 +106,10 @@ impl ChannelsFixture {
         named.map(|path| std::fs::read_to_string(path).unwrap()).collect()
     }
 
+    pub(crate) fn server_at(&self) -> std::net::SocketAddr {
+        self.processes.server_at
+    }
+
     /// What the server has logged.
     pub(crate) fn log(&self) -> String {
         self.processes.server_log().unwrap()
