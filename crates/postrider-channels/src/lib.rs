@@ -7,6 +7,7 @@ pub mod accounts;
 pub mod address;
 pub mod answers;
 mod call_clock;
+pub mod callbacks;
 mod credential_echo;
 pub mod definition;
 mod deliver;

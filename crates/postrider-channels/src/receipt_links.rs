@@ -9,4 +9,7 @@ pub trait ReceiptLinks: Send + Sync {
 
     /// The length of every URL.
     fn link_len(&self) -> usize;
+
+    /// The URL for calls of a provider about one delivery, which went through this account.
+    fn callback(&self, account: &str, delivery: DeliveryId, expires_at: Timestamp) -> String;
 }

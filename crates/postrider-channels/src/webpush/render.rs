@@ -91,6 +91,10 @@ mod tests {
         fn link_len(&self) -> usize {
             36
         }
+
+        fn callback(&self, _: &str, _: DeliveryId, _: Timestamp) -> String {
+            unreachable!("a push service calls nobody")
+        }
     }
 
     fn text(content: &str) -> String {

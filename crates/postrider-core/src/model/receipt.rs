@@ -14,19 +14,22 @@ names! {
         Dismissed = "dismissed",
         Late = "late",
         Bounced = "bounced",
+        Undelivered = "undelivered",
     }
 }
 
 impl ReceiptKind {
-    /// The state that it leads to. A late message reached the device and was not displayed as it was meant.
-    pub fn state(self) -> State {
-        match self {
+    /// The state that it leads to, if it leads to one. A late message reached the device and was not displayed as it
+    /// was meant. What was not delivered this time may be the next time.
+    pub fn state(self) -> Option<State> {
+        Some(match self {
             Self::Delivered | Self::Late => State::Delivered,
             Self::Displayed => State::Seen,
             Self::Clicked => State::Clicked,
             Self::Dismissed => State::Dismissed,
             Self::Bounced => State::Gone,
-        }
+            Self::Undelivered => return None,
+        })
     }
 }
 
@@ -53,8 +56,8 @@ pub struct ReceiptStep {
 impl ReceiptStep {
     /// What a receipt changes of a final delivery; `None` if it repeats what is known.
     pub fn of(state: State, known: &[ReceiptRecord], kind: ReceiptKind) -> Option<Self> {
-        let next = kind.state();
-        let state_after = if state.can_become(next) { next } else { state };
+        let next = kind.state().filter(|next| state.can_become(*next));
+        let state_after = next.unwrap_or(state);
         let is_new = known.iter().all(|receipt| receipt.kind != kind);
         (is_new || state_after != state).then_some(Self { state: state_after, is_new })
     }

@@ -197,7 +197,7 @@ async fn read(headers: &HeaderMap, body: Body, app: &SharedState) -> Result<Byte
     read_at_most(app.config().server.body_bytes_max, headers, body, app).await
 }
 
-async fn read_at_most(
+pub(crate) async fn read_at_most(
     limit: usize,
     headers: &HeaderMap,
     body: Body,

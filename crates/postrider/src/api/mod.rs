@@ -9,6 +9,7 @@ mod audience;
 mod audit;
 mod auth;
 mod batch;
+mod callbacks;
 mod caller_address;
 mod channel_schema;
 mod cursor;
@@ -50,7 +51,7 @@ mod strikes;
 mod templates;
 mod views;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 
@@ -59,9 +60,10 @@ use axum::extract::Request;
 use axum::middleware::from_fn_with_state;
 use axum::routing::get;
 use postrider_channels::accounts::AccountListing;
+use postrider_channels::callbacks::ProviderCallbacks;
 use postrider_channels::pool::Pool;
 use postrider_core::ports::store::{Store, StoreHealth};
-use postrider_core::{Channel, Clock, Timestamp};
+use postrider_core::{Channel, ChannelKind, Clock, Timestamp};
 use postrider_dispatch::lanes::OperatorOrder;
 use postrider_dispatch::{DispatcherStatus, Lanes, MessageIntake};
 use postrider_store::sealed::DataKeys;
@@ -108,6 +110,8 @@ pub struct ApiParts {
     pub(crate) events: Arc<EventRecorder>,
     pub(crate) receipts: ReceiptRecorder,
     pub(crate) receipt_tokens: Arc<ReceiptTokens>,
+    /// What reads the calls of providers, by channel.
+    pub(crate) callbacks: HashMap<ChannelKind, Arc<dyn ProviderCallbacks>>,
     /// Absent if spans are not made.
     pub(crate) tracer: Option<Arc<Tracer>>,
     pub audit: Arc<AuditTrail>,
@@ -296,7 +300,7 @@ pub fn metrics_router(app: SharedState) -> Router {
 const HEALTH_PATHS: [&str; 2] = ["/healthz", "/readyz"];
 
 /// Paths that everybody may call, without a key. They have limits of their own, and no call is in the audit log.
-const PUBLIC_PATHS: [&str; 1] = ["/v1/receipts/{token}"];
+const PUBLIC_PATHS: [&str; 2] = ["/v1/receipts/{token}", "/v1/callbacks/{account}/{token}"];
 
 /// Paths that take query parameters. Each handler refuses unknown ones.
 const QUERY_PATHS: [&str; 14] = [

@@ -12,7 +12,7 @@ use postrider_core::{ReceiptKind, Timestamp};
 use super::auth::CallerIp;
 use super::extract::SmallBody;
 use super::prelude::*;
-use crate::receipts::{ReceiptAnswer, TokenRefusal};
+use crate::receipts::{ReceiptAnswer, ReceiptTokenRefusal};
 
 /// How long a sender waits whose receipt cannot be taken now.
 const LATER: Duration = Duration::from_secs(5);
@@ -76,14 +76,14 @@ impl RefusedReceipt {
     }
 }
 
-impl From<TokenRefusal> for RefusedReceipt {
-    fn from(why: TokenRefusal) -> Self {
+impl From<ReceiptTokenRefusal> for RefusedReceipt {
+    fn from(why: ReceiptTokenRefusal) -> Self {
         match why {
-            TokenRefusal::Forged => {
+            ReceiptTokenRefusal::Forged => {
                 let detail = "this is no token of this server";
                 Self::new("forged", Problem::new(404, "not_found", "Not found", detail))
             }
-            TokenRefusal::Expired => {
+            ReceiptTokenRefusal::Expired => {
                 let detail = "the token has expired (receipts.token_valid_s)";
                 Self::new("expired", Problem::new(410, "gone", "It is too late for this", detail))
             }

@@ -193,7 +193,7 @@ pub(crate) struct DeliveryBody {
 /// What the far end reported about a delivery after its provider accepted it.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(crate) struct ReceiptBody {
-    /// `delivered`, `displayed`, `clicked`, `dismissed`, `late` or `bounced`.
+    /// `delivered`, `displayed`, `clicked`, `dismissed`, `late`, `bounced` or `undelivered`.
     pub event: &'static str,
     /// When it happened.
     pub at: Time,

@@ -5,7 +5,9 @@ mod recorder;
 mod tokens;
 
 pub(crate) use recorder::{ReceiptAnswer, ReceiptRecorder};
-pub(crate) use tokens::{PublicReceiptLinks, ReceiptTokens, TokenRefusal};
+pub(crate) use tokens::{PublicReceiptLinks, ReceiptTokenRefusal, ReceiptTokens};
 
 /// The path under which tokens are taken.
 pub(crate) const RECEIPT_PATH: &str = "/v1/receipts/";
+/// The path under which providers call: `ACCOUNT/TOKEN`.
+pub(crate) const CALLBACK_PATH: &str = "/v1/callbacks/";

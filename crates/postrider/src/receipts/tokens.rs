@@ -10,7 +10,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use postrider_channels::ReceiptLinks;
 use postrider_core::{DeliveryId, Timestamp};
 
-use super::RECEIPT_PATH;
+use super::{CALLBACK_PATH, RECEIPT_PATH};
 
 /// What the store's own key is used for here, so that no text that it signs elsewhere is a token.
 const PURPOSE: &[u8] = b"postrider receipt tokens 1";
@@ -24,7 +24,7 @@ const TOKEN_LEN: usize = TOKEN_BYTES.div_ceil(3) * 4;
 
 /// Why a token is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum TokenRefusal {
+pub(crate) enum ReceiptTokenRefusal {
     /// It is no token of ours.
     Forged,
     Expired,
@@ -61,12 +61,16 @@ impl ReceiptTokens {
     }
 
     /// The delivery that a token is for.
-    pub(crate) fn delivery(&self, token: &str, now: Timestamp) -> Result<DeliveryId, TokenRefusal> {
+    pub(crate) fn delivery(
+        &self,
+        token: &str,
+        now: Timestamp,
+    ) -> Result<DeliveryId, ReceiptTokenRefusal> {
         let mut bytes = [0; TOKEN_BYTES];
         let read =
             (token.len() == TOKEN_LEN).then(|| URL_SAFE_NO_PAD.decode_slice(token, &mut bytes));
         if !matches!(read, Some(Ok(TOKEN_BYTES))) {
-            return Err(TokenRefusal::Forged);
+            return Err(ReceiptTokenRefusal::Forged);
         }
         let (text, mac) = bytes.split_at(ID_BYTES + END_BYTES);
         let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
@@ -76,14 +80,14 @@ impl ReceiptTokens {
                 .is_ok()
         };
         if !keys.iter().any(is_ours) {
-            return Err(TokenRefusal::Forged);
+            return Err(ReceiptTokenRefusal::Forged);
         }
         let (id, end) = text.split_at(ID_BYTES);
         let array = |end: &[u8]| end.try_into().map(u32::from_be_bytes).unwrap_or_default();
         if now.as_secs() >= i64::from(array(end)) {
-            return Err(TokenRefusal::Expired);
+            return Err(ReceiptTokenRefusal::Expired);
         }
-        let id = id.try_into().map(u128::from_be_bytes).map_err(|_| TokenRefusal::Forged)?;
+        let id = id.try_into().map(u128::from_be_bytes).map_err(|_| ReceiptTokenRefusal::Forged)?;
         Ok(DeliveryId(id))
     }
 }
@@ -99,27 +103,32 @@ fn derived(hash_keys: &[Vec<u8>]) -> Vec<hmac::Key> {
 /// The URLs for receipts, for a server that knows its public URL.
 pub(crate) struct PublicReceiptLinks {
     tokens: Arc<ReceiptTokens>,
-    /// The URL up to the token.
-    prefix: String,
+    /// Without a slash at its end.
+    public_url: String,
     /// How long a token works after the end of its delivery.
     valid: Duration,
 }
 
 impl PublicReceiptLinks {
     pub(crate) fn new(tokens: Arc<ReceiptTokens>, public_url: &str, valid: Duration) -> Self {
-        let prefix = format!("{}{RECEIPT_PATH}", public_url.trim_end_matches('/'));
-        Self { tokens, prefix, valid }
+        let public_url = public_url.trim_end_matches('/').to_owned();
+        Self { tokens, public_url, valid }
     }
 }
 
 impl ReceiptLinks for PublicReceiptLinks {
     fn link(&self, delivery: DeliveryId, expires_at: Timestamp) -> String {
         let token = self.tokens.token(delivery, expires_at + self.valid);
-        format!("{}{token}", self.prefix)
+        format!("{}{RECEIPT_PATH}{token}", self.public_url)
     }
 
     fn link_len(&self) -> usize {
-        self.prefix.len() + TOKEN_LEN
+        self.public_url.len() + RECEIPT_PATH.len() + TOKEN_LEN
+    }
+
+    fn callback(&self, account: &str, delivery: DeliveryId, expires_at: Timestamp) -> String {
+        let token = self.tokens.token(delivery, expires_at + self.valid);
+        format!("{}{CALLBACK_PATH}{account}/{token}", self.public_url)
     }
 }
 
@@ -140,7 +149,7 @@ mod tests {
         let token = tokens.token(DELIVERY, after(60));
         assert_eq!(tokens.delivery(&token, NOW), Ok(DELIVERY));
         assert_eq!(tokens.delivery(&token, after(59)), Ok(DELIVERY));
-        assert_eq!(tokens.delivery(&token, after(60)), Err(TokenRefusal::Expired));
+        assert_eq!(tokens.delivery(&token, after(60)), Err(ReceiptTokenRefusal::Expired));
     }
 
     #[test]
@@ -152,14 +161,14 @@ mod tests {
             let mut other = bytes.clone();
             other[bit / 8] ^= 1 << (bit % 8);
             let other = URL_SAFE_NO_PAD.encode(&other);
-            assert_eq!(tokens.delivery(&other, NOW), Err(TokenRefusal::Forged), "bit {bit}");
+            assert_eq!(tokens.delivery(&other, NOW), Err(ReceiptTokenRefusal::Forged), "bit {bit}");
         }
         let wrong = ["", "x", "…", &token[1..], &format!("{token}A"), &"=".repeat(TOKEN_LEN)];
         for wrong in wrong {
-            assert_eq!(tokens.delivery(wrong, NOW), Err(TokenRefusal::Forged), "{wrong}");
+            assert_eq!(tokens.delivery(wrong, NOW), Err(ReceiptTokenRefusal::Forged), "{wrong}");
         }
         let others = ReceiptTokens::new(&[vec![8; 32]]);
-        assert_eq!(others.delivery(&token, NOW), Err(TokenRefusal::Forged));
+        assert_eq!(others.delivery(&token, NOW), Err(ReceiptTokenRefusal::Forged));
     }
 
     #[test]
@@ -171,7 +180,7 @@ mod tests {
         assert_ne!(token, before);
         assert_eq!([&before, &token].map(|t| tokens.delivery(t, NOW)), [Ok(DELIVERY); 2]);
         tokens.use_keys(&[vec![8; 32]]);
-        assert_eq!(tokens.delivery(&before, NOW), Err(TokenRefusal::Forged));
+        assert_eq!(tokens.delivery(&before, NOW), Err(ReceiptTokenRefusal::Forged));
     }
 
     #[test]

@@ -151,6 +151,10 @@ async fn start_all(
     let wiring = parts::wiring(&pool, &clock, &answers, lanes.work_share());
     let receipt_tokens = Arc::new(ReceiptTokens::new(&signing.hash_keys()));
     let built = channels::build(&config, &wiring, &signing, &receipt_tokens).await?;
+    let callbacks = built
+        .iter()
+        .filter_map(|built| Some((built.channel.kind(), built.callbacks.clone()?)))
+        .collect();
     let accounts: Vec<_> = built.iter().filter_map(|built| built.accounts.clone()).collect();
     let watch = Arc::new(CredentialMonitor::new(accounts.clone(), wiring));
     let books: Vec<_> =
@@ -187,6 +191,7 @@ async fn start_all(
         events: events.clone(),
         receipts,
         receipt_tokens,
+        callbacks,
         audit,
         data_keys,
         live: LiveConfig::new(

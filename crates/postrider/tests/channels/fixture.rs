@@ -68,7 +68,12 @@ impl ChannelsFixture {
         if trusting {
             config += &format!("extra_ca_file = \"{}\"\n", ca.display());
         }
-        config += &sandbox.server_config(folder.path()).unwrap();
+        // Twilio signs its calls with what is the account's credential here.
+        let secret =
+            format!("callback_secret = \"file:{}\"", folder.path().join("phone").display());
+        let twilio = "account_sid = \"AC1\"";
+        let accounts = sandbox.server_config(folder.path()).unwrap();
+        config += &accounts.replace(twilio, &format!("{twilio}\n{secret}"));
         config += sections;
         let binary = env!("CARGO_BIN_EXE_postrider");
         let mut processes = ProcessFixture::in_folder(binary, folder, &config).unwrap();

@@ -4,6 +4,10 @@
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
+use aws_lc_rs::hmac;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use postrider_sandbox::ReceiverRequest;
 use serde_json::{Value, json};
 
 use super::fixture::{ChannelsFixture, state};
@@ -52,12 +56,20 @@ impl ReceiptFixture {
 
     /// Sends a receipt as a browser does: without a key.
     fn report(&self, path: &str, content_type: &str, body: &str) -> ReceiptReply {
+        self.post(
+            path,
+            &format!("origin: https://shop.example\r\ncontent-type: {content_type}"),
+            body,
+        )
+    }
+
+    fn post(&self, path: &str, headers: &str, body: &str) -> ReceiptReply {
         let mut stream = TcpStream::connect(self.channels.server_at()).unwrap();
         let length = body.len();
         write!(
             stream,
-            "POST {path} HTTP/1.1\r\nhost: push.example\r\norigin: https://shop.example\r\nconnection: close\r\n\
-             content-type: {content_type}\r\ncontent-length: {length}\r\n\r\n{body}"
+            "POST {path} HTTP/1.1\r\nhost: push.example\r\nconnection: close\r\n{headers}\r\n\
+             content-length: {length}\r\n\r\n{body}"
         )
         .unwrap();
         let mut answer = String::new();
@@ -222,4 +234,64 @@ fn one_source_that_sends_too_many_receipts_is_refused_and_deliveries_go_on() {
     let limited = fixture.metric("postrider_receipts_not_recorded_total{outcome=\"limited\"}");
     assert_eq!(limited, Some((refused + 1).to_string()));
     fixture.sent(json!({"title": "Next"}));
+}
+
+/// What Twilio posts, with its signature by this auth token.
+fn signed(url: &str, fields: &[(&str, &str)], token: &str) -> (String, String) {
+    let mut sorted = fields.to_vec();
+    sorted.sort_unstable();
+    let text: String =
+        sorted.iter().fold(url.to_owned(), |text, (name, value)| text + name + value);
+    let key = hmac::Key::new(hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, token.as_bytes());
+    let signature = STANDARD.encode(hmac::sign(&key, text.as_bytes()));
+    let body = url::form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish();
+    let kind = "content-type: application/x-www-form-urlencoded";
+    (format!("{kind}\r\nx-twilio-signature: {signature}"), body)
+}
+
+#[test]
+fn what_twilio_reports_about_a_text_message_is_verified_and_recorded() {
+    let fixture = ReceiptFixture::with(SETTINGS);
+    let mut samples = fixture.channels.samples(|_| ReceiverRequest::default());
+    samples.retain(|sample| sample.channel == "sms");
+    let phone = &samples[0].receiver;
+    let sent = || {
+        let content = json!({"title": "Shipped"});
+        let id =
+            fixture.channels.send(&json!({"to": {"address": phone.address}, "content": content}));
+        assert_eq!(state(&fixture.channels.ended(&id)), "sent");
+        let form = fixture.channels.last(&phone.path())["body"].as_str().unwrap().to_owned();
+        let mut form = url::form_urlencoded::parse(form.as_bytes()).into_owned();
+        let url = form.find(|(name, _)| name == "StatusCallback").unwrap().1;
+        assert!(url.starts_with(&format!("{PUBLIC}/v1/callbacks/phone/")), "{url}");
+        (id, url)
+    };
+    let tell = |url: &str, fields: &[(&str, &str)], token: &str| {
+        let (headers, body) = signed(url, fields, token);
+        fixture.post(url.strip_prefix(PUBLIC).unwrap(), &headers, &body).status
+    };
+    let (id, url) = sent();
+    let status = |status| [("MessageSid", "SM1"), ("MessageStatus", status)];
+    assert_eq!(tell(&url, &status("delivered"), "another"), 404, "not signed by Twilio");
+    assert_eq!(state(&fixture.delivery(&id)), "sent");
+    for status in ["queued", "sent", "delivered", "sent", "delivered"].map(status) {
+        assert_eq!(tell(&url, &status, "demo"), 204);
+    }
+    let delivered = fixture.delivery(&id);
+    assert_eq!(
+        (state(&delivered), delivered["receipts"].as_array().unwrap().len()),
+        ("delivered", 1)
+    );
+    assert_eq!(tell(&url, &[("MessageSid", "SM1")], "demo"), 422);
+    let other = url.replace("/phone/", "/nobody/");
+    assert_eq!(tell(&other, &status("delivered"), "demo"), 404);
+    let (id, url) = sent();
+    let stopped = [("MessageStatus", "failed"), ("ErrorCode", "21610")];
+    assert_eq!(tell(&url, &stopped, "demo"), 204);
+    assert_eq!(fixture.delivery(&id)["receipts"][0]["event"], "undelivered");
+    let suppressed = fixture.channels.api("GET", "/v1/suppressions", &Value::Null);
+    assert_eq!(suppressed["items"][0]["complaint"]["source"], "provider", "{suppressed:#}");
+    let next = json!({"to": {"address": phone.address}, "content": {"title": "Again"}});
+    let next = fixture.channels.ended(&fixture.channels.send(&next));
+    assert_eq!(state(&next), "suppressed", "who said STOP gets nothing more");
 }
