@@ -11,8 +11,11 @@ use serde::de::DeserializeOwned;
 
 use crate::accounts::health::{AccountHealth, Finding};
 use crate::accounts::{AccountConfig, AccountFields, check_fields};
+use crate::callbacks::ProviderCallbacks;
 use crate::settings::ChannelSection;
-use crate::{ContentPreview, Error, NetworkPolicy, VapidKeys, WebhookSecrets, Wiring};
+use crate::{
+    ContentPreview, Error, NetworkPolicy, ReceiptLinks, VapidKeys, WebhookSecrets, Wiring,
+};
 
 /// What a channel says about itself, whatever its settings are. `FACTS` in its `settings.rs`.
 pub struct ChannelFacts {
@@ -72,6 +75,8 @@ pub struct ChannelParts {
     pub accounts: Vec<AccountConfig<AccountFields>>,
     pub vapid_keys: Arc<dyn VapidKeys>,
     pub webhook_secrets: Arc<dyn WebhookSecrets>,
+    /// Absent if no receipts are taken.
+    pub receipts: Option<Arc<dyn ReceiptLinks>>,
 }
 
 impl ChannelParts {
@@ -89,6 +94,8 @@ pub struct BuiltChannel {
     pub intake: Arc<dyn ChannelIntake>,
     /// None for a channel without accounts.
     pub accounts: Option<Arc<dyn AccountHealth>>,
+    /// Reads the calls of its providers; none if they make none.
+    pub callbacks: Option<Arc<dyn ProviderCallbacks>>,
 }
 
 impl BuiltChannel {
@@ -96,7 +103,8 @@ impl BuiltChannel {
         channel: impl Channel + 'static,
         intake: impl ChannelIntake + 'static,
     ) -> Self {
-        Self { channel: Arc::new(channel), intake: Arc::new(intake), accounts: None }
+        let (channel, intake) = (Arc::new(channel), Arc::new(intake));
+        Self { channel, intake, accounts: None, callbacks: None }
     }
 
     pub(crate) fn with_accounts(
@@ -105,6 +113,10 @@ impl BuiltChannel {
         accounts: Arc<dyn AccountHealth>,
     ) -> Self {
         Self { accounts: Some(accounts), ..Self::without_accounts(channel, intake) }
+    }
+
+    pub(crate) fn with_callbacks(self, callbacks: impl ProviderCallbacks + 'static) -> Self {
+        Self { callbacks: Some(Arc::new(callbacks)), ..self }
     }
 }
 

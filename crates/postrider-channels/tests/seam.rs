@@ -71,7 +71,7 @@ fn the_parts_of_a_dedupe_key_stay_the_same() {
         "fcm":{"message":{"a":3}},"apns":{"payload":{"b":4}},"telegram":{"text":"x"},"ntfy":{"message":"x"}}"#;
     let content = Content::parse(text).unwrap();
     let cases: Vec<RepeatCase> = vec![
-        (Box::new(webpush::WebpushIntake { policy }), STORED[0].0, "POST", None),
+        (Box::new(webpush::WebpushIntake { policy, receipts: None }), STORED[0].0, "POST", None),
         (Box::new(webhook::WebhookIntake { policy }), STORED[1].0, "POST", Some("1")),
         (
             Box::new(http::HttpIntake {

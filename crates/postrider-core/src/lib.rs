@@ -15,6 +15,7 @@ pub use model::id::{AddressId, DeliveryId, IdSource, JobId, KeyId, MessageId};
 pub use model::lane::{Gate, LaneId, LaneKey, LaneState};
 pub use model::message::{Message, TenantId};
 pub use model::outcome::{Outcome, OutcomeKind, Report, Scope};
+pub use model::receipt::{ReceiptKind, ReceiptRecord};
 pub use model::region::RegionNumber;
 pub use model::time::{Clock, ClockDoubt, TimeBounds, Timestamp};
 pub use policy::signal::Signal;

@@ -55,7 +55,7 @@ fn intake() -> MessageIntake {
     MessageIntake::new(
         store,
         vec![
-            Arc::new(WebpushIntake { policy }),
+            Arc::new(WebpushIntake { policy, receipts: None }),
             Arc::new(WebhookIntake { policy }),
             Arc::new(HttpIntake {
                 policy,

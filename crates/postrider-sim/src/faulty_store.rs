@@ -11,9 +11,10 @@ use postrider_core::ports::store::{
     Admission, AuditFilter, AuditLog, AuditRecord, CancelResult, Consumer, Counts, DedupKey,
     DeliveryFilter, Document, DocumentChanges, DocumentVersion, Documents, Entries, EntryFilter,
     EntryKey, EntryResult, EntryWrite, HeldDeliveries, Intake, LaneDepth, Ledger, Load,
-    MessageView, NewAddress, NewMessage, Page, PruneProgress, PutResult, Registry, Replay,
-    Retention, RollupFilter, RollupName, RollupPart, RollupSpan, Rollups, Selection, Shares, Store,
-    StoreResult, StoredEntry, StrikeFilter, StruckAddress, TenantHoldings,
+    MessageView, NewAddress, NewMessage, NewReceipt, Page, PruneProgress, PutResult, ReceiptResult,
+    Receipts, Registry, Replay, Retention, RollupFilter, RollupName, RollupPart, RollupSpan,
+    Rollups, Selection, Shares, Store, StoreResult, StoredEntry, StrikeFilter, StruckAddress,
+    TenantHoldings,
 };
 use postrider_core::{
     Address, AddressHash, AddressId, Clock, Delivery, DeliveryId, KeyId, LaneId, LaneKey,
@@ -103,6 +104,13 @@ impl Entries for FaultyStore {
 
     async fn list_entries(&self, filter: EntryFilter) -> StoreResult<Page<StoredEntry, Arc<str>>> {
         self.ask(self.inner.list_entries(filter))
+    }
+}
+
+#[async_trait]
+impl Receipts for FaultyStore {
+    async fn record_receipts(&self, receipts: Vec<NewReceipt>) -> Vec<StoreResult<ReceiptResult>> {
+        self.ask(self.inner.record_receipts(receipts))
     }
 }
 

@@ -15,6 +15,7 @@ pub mod sealed;
 mod audit_pages;
 mod documents;
 mod entry_pages;
+mod history;
 mod holder;
 mod holdings;
 mod ids;

@@ -21,9 +21,6 @@ pub(crate) fn stored_message(new: &NewMessage, id: MessageId, now: Timestamp) ->
     }
 }
 
-/// A delivery's history keeps so many attempts, the newest ones.
-pub(crate) const LOG_MAX: usize = 64;
-
 /// The due time of a held delivery is its old one plus this: a time that never comes (the year 6429 and later).
 pub(crate) const HELD_MS: i64 = 1 << 47;
 

@@ -15,6 +15,7 @@ pub mod keys;
 pub mod live;
 mod problems;
 mod quotas;
+mod receipts;
 mod rehash;
 mod rollups;
 pub mod serve;

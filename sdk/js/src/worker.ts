@@ -12,8 +12,11 @@ export interface WorkerOptions {
   origins?: string[];
   /** Where a click leads that has no allowed address; `/` if absent. */
   home?: string;
-  /** Gets `POST {"id","event","at"}` as text/plain; nothing is reported if absent. */
-  receipts?: string;
+  /**
+   * Gets `POST {"id","event","at"}` as text/plain. If absent, the URL that the push has, which is that of Postrider
+   * itself where it knows its public URL. `false`: nothing is reported.
+   */
+  receipts?: string | false;
 }
 
 export type ReceiptEvent = "displayed" | "late" | "clicked" | "dismissed";
@@ -26,9 +29,13 @@ interface Push {
   url?: string;
   data?: unknown;
   expires_at?: number;
+  /** Where its receipts go. */
+  receipt?: string;
 }
 
 interface Receipt {
+  /** Absent in what older versions kept. */
+  url?: string;
   id: string;
   event: ReceiptEvent;
   at: number;
@@ -64,6 +71,14 @@ export interface WorkerScope {
 
 const STALE = "No longer current";
 const RECEIPTS_MAX = 50;
+/** What became of the try to send a receipt. */
+const enum Sent {
+  /** It was taken, or it is refused for good. */
+  Done,
+  /** The delivery is still being sent: only this one waits. */
+  Early,
+  Failed,
+}
 
 /** Listens to pushes and clicks. Call it once, when the worker starts. */
 export function startWorker(options: WorkerOptions, scope: WorkerScope = globalThis as unknown as WorkerScope): void {
@@ -89,7 +104,7 @@ async function show(event: PushEventLike, options: WorkerOptions, scope: WorkerS
   const stale = options.stale ?? { body: STALE };
   const title = isLate ? stale.title ?? options.title : push.title ?? options.title;
   const body = isLate ? stale.body : push.body;
-  const data = { id: push.id, url: isLate ? undefined : push.url, data: push.data };
+  const data = { id: push.id, url: isLate ? undefined : push.url, data: push.data, receipt: push.receipt };
   const { icon, badge } = options;
   // The same delivery twice is shown once.
   await scope.registration.showNotification(title, { body, icon, badge, data, tag: push.id });
@@ -108,7 +123,7 @@ function read(event: PushEventLike): Push {
     return text === "" ? {} : { body: text };
   }
   const push: Push = { data: value["data"] };
-  for (const name of ["id", "title", "body", "url"] as const) {
+  for (const name of ["id", "title", "body", "url", "receipt"] as const) {
     const field = value[name];
     if (typeof field === "string" && field !== "") push[name] = field;
   }
@@ -131,20 +146,21 @@ async function open(data: unknown, options: WorkerOptions, scope: WorkerScope): 
 
 /** Receipts on their way: at most 50 are kept until they get through. */
 class Outbox {
-  readonly #url: string | undefined;
+  readonly #url: string | false | undefined;
   readonly #scope: WorkerScope;
   #flushing: Promise<void> | undefined;
 
-  constructor(url: string | undefined, scope: WorkerScope) {
+  constructor(url: string | false | undefined, scope: WorkerScope) {
     this.#url = url;
     this.#scope = scope;
   }
 
   /** Never fails: a receipt must not cost a notification or a click. */
   async report(data: unknown, event: ReceiptEvent): Promise<void> {
-    const id = (data as { id?: unknown } | null)?.id;
-    if (this.#url === undefined || typeof id !== "string") return;
-    const receipt: Receipt = { id, event, at: Date.now() };
+    const { id, receipt: given } = (data ?? {}) as { id?: unknown; receipt?: unknown };
+    const url = this.#url ?? (isReceiver(given) ? given : false);
+    if (url === false || typeof id !== "string") return;
+    const receipt: Receipt = { url, id, event, at: Date.now() };
     try {
       await this.#keep(receipt);
     } catch {
@@ -157,7 +173,7 @@ class Outbox {
 
   /** Sends what is kept, oldest first, until one does not get through. */
   async flush(): Promise<void> {
-    if (this.#url === undefined) return;
+    if (this.#url === false) return;
     // One that began before may have read the list without the newest.
     await this.#flushing;
     this.#flushing ??= this.#sendKept().catch(() => undefined).finally(() => (this.#flushing = undefined));
@@ -169,16 +185,18 @@ class Outbox {
     const read = database.transaction("receipts").objectStore("receipts");
     const [keys, receipts] = await Promise.all([done(read.getAllKeys()), done(read.getAll())]);
     for (const [at, key] of keys.entries()) {
-      if (!(await this.#send(receipts[at] as Receipt))) break;
+      const sent = await this.#send(receipts[at] as Receipt);
+      if (sent === Sent.Failed) break;
+      if (sent === Sent.Early) continue;
       await done(database.transaction("receipts", "readwrite").objectStore("receipts").delete(key));
     }
     database.close();
   }
 
-  /** Whether it needs no other try: it was taken, or it is refused for good. */
-  async #send(receipt: Receipt): Promise<boolean> {
+  async #send({ url = this.#url || undefined, ...receipt }: Receipt): Promise<Sent> {
+    if (url === undefined) return Sent.Done;
     try {
-      const { status } = await this.#scope.fetch(this.#url ?? "", {
+      const { status } = await this.#scope.fetch(url, {
         method: "POST",
         // This type needs no preflight.
         headers: { "content-type": "text/plain" },
@@ -186,9 +204,10 @@ class Outbox {
         keepalive: true,
         credentials: "omit",
       });
-      return status < 500 && status !== 429 && status !== 408;
+      if (status === 409) return Sent.Early;
+      return status < 500 && status !== 429 && status !== 408 ? Sent.Done : Sent.Failed;
     } catch {
-      return false;
+      return Sent.Failed;
     }
   }
 
@@ -207,6 +226,13 @@ class Outbox {
     request.onupgradeneeded = () => request.result.createObjectStore("receipts", { autoIncrement: true });
     return await done(request);
   }
+}
+
+/** Only over TLS, or to this machine. */
+function isReceiver(given: unknown): given is string {
+  if (typeof given !== "string" || !URL.canParse(given)) return false;
+  const { protocol, hostname } = new URL(given);
+  return protocol === "https:" || (protocol === "http:" && ["localhost", "127.0.0.1", "[::1]"].includes(hostname));
 }
 
 function done<T>(request: IDBRequest<T>): Promise<T> {

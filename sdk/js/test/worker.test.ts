@@ -19,9 +19,13 @@ class FakeWorker {
   readonly shown: Shown[] = [];
   readonly opened: string[] = [];
   readonly focused: string[] = [];
-  readonly receipts: { id: string; event: string }[] = [];
+  readonly receipts: { id: string; event: string; url?: string }[] = [];
+  /** Where each of them went. */
+  readonly urls: string[] = [];
   /** What the receiver of receipts answers; 0 is no answer. */
   status = 204;
+  /** Whose deliveries are still being sent. */
+  refused: string[] = [];
   windows: string[] = [];
   readonly scope: WorkerScope;
   readonly #listeners = new Map<string, (event: never) => void>();
@@ -37,10 +41,15 @@ class FakeWorker {
         openWindow: async (url: string) => this.opened.push(url),
       },
       indexedDB: new IDBFactory(),
-      fetch: async (_url, init) => {
+      fetch: async (url, init) => {
         assert.deepEqual([init?.method, init?.keepalive], ["POST", true]);
+        assert.equal(JSON.stringify(init?.headers), `{"content-type":"text/plain"}`, "no preflight");
         if (this.status === 0) throw new TypeError("offline");
-        if (this.status < 300) this.receipts.push(JSON.parse(String(init?.body)) as never);
+        if (this.refused.includes(String(url))) return new Response(null, { status: 409 });
+        if (this.status < 300) {
+          this.receipts.push(JSON.parse(String(init?.body)) as never);
+          this.urls.push(String(url));
+        }
         return new Response(null, { status: this.status });
       },
       addEventListener: (type, listener) => void this.#listeners.set(type, listener),
@@ -74,7 +83,7 @@ test("a push is shown as it is and reported", async () => {
   await worker.push({ id: "dlv_1", title: "Shipped", body: "Order 91", url: "https://shop.example/91", data: { a: 1 }, expires_at });
   const [{ title, body, tag, data }] = worker.shown as [Shown];
   assert.deepEqual([title, body, tag], ["Shipped", "Order 91", "dlv_1"]);
-  assert.deepEqual(data, { id: "dlv_1", url: "https://shop.example/91", data: { a: 1 } });
+  assert.deepEqual(data, { id: "dlv_1", url: "https://shop.example/91", data: { a: 1 }, receipt: undefined });
   assert.deepEqual(worker.receipts.map(({ id, event }) => [id, event]), [["dlv_1", "displayed"]]);
 });
 
@@ -132,6 +141,43 @@ test("receipts are kept until they get through, the newest fifty, in order", asy
   assert.deepEqual(worker.receipts.map(({ id }) => id), expected);
   await worker.fire("activate", {});
   assert.equal(worker.receipts.length, 50, "each once");
+});
+
+test("receipts go to the URL in the push, unless the page names another one or none", async () => {
+  const receipt = "https://push.example/v1/receipts/abc";
+  const worker = new FakeWorker();
+  startWorker({ title: "Shop" }, worker.scope);
+  await worker.push({ id: "dlv_1", receipt });
+  await worker.click({ id: "dlv_1", receipt });
+  await worker.fire("notificationclose", { notification: { data: { id: "dlv_1", receipt } } });
+  assert.deepEqual(worker.receipts.map(({ event, url }) => [event, url]), [
+    ["displayed", undefined],
+    ["clicked", undefined],
+    ["dismissed", undefined],
+  ]);
+  assert.deepEqual(new Set(worker.urls), new Set([receipt]));
+  for (const odd of [7, "", "no URL", "http://push.example/v1/receipts/abc", "javascript:alert(1)"]) {
+    await worker.push({ id: "dlv_2", receipt: odd });
+  }
+  assert.equal(worker.receipts.length, 3, "only over TLS");
+  const own = new FakeWorker().start();
+  await own.push({ id: "dlv_3", receipt });
+  assert.deepEqual(own.urls, ["/receipts"]);
+  const silent = new FakeWorker().start({ receipts: false });
+  await silent.push({ id: "dlv_4", receipt });
+  assert.deepEqual([silent.shown.length, silent.urls.length], [1, 0]);
+});
+
+test("a receipt that comes too early waits, and the others do not", async () => {
+  const worker = new FakeWorker();
+  startWorker({ title: "Shop" }, worker.scope);
+  const url = (id: string): string => `https://push.example/v1/receipts/${id}`;
+  worker.refused = [url("dlv_1")];
+  for (const id of ["dlv_1", "dlv_2"]) await worker.push({ id, receipt: url(id) });
+  assert.deepEqual(worker.receipts.map(({ id }) => id), ["dlv_2"]);
+  worker.refused = [];
+  await worker.fire("activate", {});
+  assert.deepEqual(worker.receipts.map(({ id }) => id), ["dlv_2", "dlv_1"]);
 });
 
 test("a receipt that is refused for good does not hold up the others", async () => {

@@ -39,7 +39,10 @@ pub(super) struct SmsAccountFields {
     pub(super) account_sid: Option<String>,
     /// twilio: the API key `SK…`, the account itself if absent; http: the user of `auth = "basic"`.
     pub(super) user: Option<String>,
+    /// twilio: where it reports instead of here.
     pub(super) status_callback: Option<String>,
+    /// twilio: the account's auth token, with which it signs what it reports.
+    pub(super) callback_secret: Option<SecretRef>,
     /// twilio: another address of the API, for tests and proxies.
     pub(super) endpoint: Option<String>,
     /// http: the gateway's URL.
@@ -69,6 +72,10 @@ pub(super) struct SmsAccountFields {
 
 impl CheckFields for SmsAccountFields {
     fn check(&self) -> Result<(), FieldError> {
+        if self.callback_secret.is_some() && self.provider != SmsProvider::Twilio {
+            let allowed = "nothing: only Twilio reports here";
+            return Err(FieldError::new("callback_secret", "a reference", allowed));
+        }
         match self.provider {
             SmsProvider::Twilio => {
                 needs("from", self.from.is_empty(), "a number, a short code, a name or MG…")?;
@@ -102,6 +109,12 @@ impl CheckFields for SmsAccountFields {
 }
 
 impl SmsAccountFields {
+    /// Where Twilio reports what became of a message.
+    fn callback(&self) -> Option<&str> {
+        let own = self.callback_secret.as_ref().map(|_| "{callback}");
+        self.status_callback.as_deref().or(own)
+    }
+
     fn gateway_auth(&self) -> Result<GatewayAuth, FieldError> {
         let user = self.user.clone().unwrap_or_default();
         let auth = self.auth.as_deref().unwrap_or("none");
@@ -137,7 +150,8 @@ impl SmsAccount {
                 SmsSettings {
                     service: "sms.twilio".to_owned(),
                     url: format!("{endpoint}/2010-04-01/Accounts/{account}/Messages.json"),
-                    form: GatewayForm::twilio(&fields.from, fields.status_callback.as_deref()),
+                    form: GatewayForm::twilio(&fields.from, fields.callback()),
+                    callback_secret: fields.callback_secret.as_ref().map(Material::text),
                     auth: GatewayAuth::Basic(fields.user.clone().unwrap_or(account)),
                     secret,
                     answer: AnswerShape::twilio(),

@@ -19,7 +19,7 @@ pub enum FormFormat {
 }
 
 /// The fields of a gateway in their order. A value is text with the placeholders `{to}`, `{from}`, `{text}`,
-/// `{validity_s}`, `{delivery}` and `{secret}`. A field with an empty value is left out.
+/// `{validity_s}`, `{delivery}`, `{secret}` and, for Twilio, `{callback}`. A field with an empty value is left out.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GatewayForm {
     pub format: FormFormat,
@@ -47,6 +47,8 @@ pub struct SmsFormValues<'a> {
     pub delivery: DeliveryId,
     pub validity_s: u32,
     pub secret: &'a str,
+    /// Where the provider reports; empty if it does not.
+    pub callback: &'a str,
 }
 
 impl GatewayForm {
@@ -130,6 +132,7 @@ impl SmsFormValues<'_> {
                 "validity_s" => out.push_str(&self.validity_s.to_string()),
                 "delivery" => out.push_str(&self.delivery.to_string()),
                 "secret" => out.push_str(self.secret),
+                "callback" => out.push_str(self.callback),
                 _ => {}
             }
             rest = tail;
@@ -150,6 +153,7 @@ mod tests {
         delivery: DeliveryId(9),
         validity_s: 90,
         secret: "s3cret",
+        callback: "https://push.example/v1/callbacks/phone/abc",
     };
 
     fn body(request: &Request) -> &str {
@@ -166,6 +170,10 @@ mod tests {
              &ValidityPeriod=90&StatusCallback=https%3A%2F%2Fshop.example%2Fcb"
         );
         assert_eq!(request.headers[AUTHORIZATION], "Basic U0sxOnMzY3JldA==");
+        let form = GatewayForm::twilio("+15550100", Some("{callback}"));
+        let request = form.request(&GatewayAuth::None, &FIELDS);
+        let callback = "&StatusCallback=https%3A%2F%2Fpush.example%2Fv1%2Fcallbacks%2Fphone%2Fabc";
+        assert!(body(&request).ends_with(callback), "{}", body(&request));
         let service = GatewayForm::twilio("MG123", None);
         assert!(service.fields.contains(&("MessagingServiceSid".into(), "{from}".into())));
     }

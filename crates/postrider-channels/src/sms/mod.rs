@@ -13,6 +13,7 @@ mod settings;
 #[cfg(feature = "smpp")]
 pub mod smpp;
 mod target;
+mod twilio;
 
 use std::sync::Arc;
 
@@ -29,7 +30,9 @@ pub use reading::AnswerShape;
 pub use render::render;
 pub use settings::SmsSection;
 pub use target::SmsTarget;
+pub use twilio::SmsCallbacks;
 
+use crate::ReceiptLinks;
 use crate::accounts::{Accounts, Material};
 use crate::deliver::{Ended, Protocol, Reading, Wiring, content_of, hidden_cause, impl_channel};
 use crate::email::hiding;
@@ -54,6 +57,8 @@ pub struct SmsSettings {
     /// A number, a short code or a name: the value of `{from}`.
     pub from: String,
     pub answer: AnswerShape,
+    /// With what its provider signs calls to us; none if it makes none.
+    pub callback_secret: Option<Material<String>>,
     /// The message centre, if the account has no HTTP gateway.
     #[cfg(feature = "smpp")]
     pub smsc: Option<smpp::Smsc>,
@@ -62,6 +67,8 @@ pub struct SmsSettings {
 pub struct SmsChannel {
     pub wiring: Wiring,
     pub accounts: Arc<Accounts<SmsSettings>>,
+    /// Absent if no calls of providers are taken.
+    pub receipts: Option<Arc<dyn ReceiptLinks>>,
 }
 
 impl_channel!(SmsChannel);
@@ -91,19 +98,29 @@ impl Protocol for SmsChannel {
         let SmsTarget { phone: to } = target_of(attempt)?;
         let account = self.accounts.choose(attempt, |_| true).await?;
         account.charge(segments::of(&text).count.saturating_sub(1) as usize);
-        let report = self.through(attempt, &to, &account.settings, &text).await;
+        let callback = self.callback(attempt, &account.name, &account.settings);
+        let report = self.through(attempt, &to, &account.settings, (&text, &callback)).await;
         let report = report.map_or_else(|ended| *ended, |report| hiding(report, &to));
         Ok(account.settle(attempt, report, |_| true))
     }
 }
 
 impl SmsChannel {
+    /// Where the provider reports what became of it; empty if it does not.
+    fn callback(&self, attempt: &Attempt, name: &str, account: &SmsSettings) -> String {
+        let links = self.receipts.as_ref().filter(|_| account.callback_secret.is_some());
+        let link = |links: &Arc<dyn ReceiptLinks>| {
+            links.callback(name, attempt.delivery, attempt.expires_at)
+        };
+        links.map(link).unwrap_or_default()
+    }
+
     async fn through(
         &self,
         attempt: &Attempt,
         to: &str,
         account: &SmsSettings,
-        text: &str,
+        (text, callback): (&str, &str),
     ) -> Result<Report, Ended> {
         #[cfg(feature = "smpp")]
         if let Some(smsc) = &account.smsc {
@@ -125,6 +142,7 @@ impl SmsChannel {
                 delivery: attempt.delivery,
                 validity_s: validity_s(attempt, now),
                 secret: secret.as_deref().map_or("", String::as_str),
+                callback,
             };
             account.form.request(&account.auth, &fields)
         };
@@ -133,10 +151,12 @@ impl SmsChannel {
         let number = [to, to.trim_start_matches('+')];
         let secrets: Vec<&str> =
             secret.iter().map(|secret| secret.as_str()).chain(number).collect();
+        // Empty if there is none.
+        let hidden = if callback.is_empty() { to } else { callback };
         let reading = Reading {
             service: &account.service,
             secrets: &secrets,
-            hide: &[to, text, &account.url],
+            hide: &[to, text, &account.url, hidden],
             ..account.answer.read(&mut response)
         };
         let report = self.wiring.judge(&response, reading);

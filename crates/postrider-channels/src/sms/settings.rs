@@ -5,7 +5,7 @@ use postrider_core::model::content::{Content, read_part};
 use serde_json::json;
 
 use super::segments::{self, SmsEncoding};
-use super::{KIND, SmsAccount, SmsChannel, SmsContent, SmsIntake, render};
+use super::{KIND, SmsAccount, SmsCallbacks, SmsChannel, SmsContent, SmsIntake, render};
 use crate::Error;
 use crate::accounts::Accounts;
 use crate::definition::{
@@ -24,7 +24,7 @@ channel_section! {
 
 const ACCOUNTS: &str = "\
 # sms: provider is twilio (account_sid, user where an API key is used, credential, from: a number or MG…,
-# status_callback) or http, any gateway: url; format (form or json); fields with {to}, {from}, {text},
+# callback_secret: the auth token, for receipts; or status_callback: where Twilio reports instead) or http, any gateway: url; format (form or json); fields with {to}, {from}, {text},
 # {validity_s}, {delivery} and {secret} in them; auth (none, basic, bearer, header:NAME); id_at, code_at,
 # ok_at with ok_values: JSON pointers into its answer; service: its name in [[classify]], behind sms.
 # Builds with the feature smpp also have provider smpp: host, port, user (system id), credential,
@@ -79,8 +79,10 @@ impl ChannelDefinition for SmsSection {
 
     async fn build(&self, parts: ChannelParts) -> Result<BuiltChannel, Error> {
         let accounts = Accounts::build(KIND, &parts, |own: SmsAccount| own.settings())?;
-        let channel = SmsChannel { wiring: parts.wiring, accounts: accounts.clone() };
+        let (wiring, receipts) = (parts.wiring, parts.receipts);
+        let channel = SmsChannel { wiring, accounts: accounts.clone(), receipts };
         let intake = SmsIntake { serves: accounts.serving() };
-        Ok(BuiltChannel::with_accounts(channel, intake, accounts))
+        let callbacks = SmsCallbacks { accounts: accounts.clone() };
+        Ok(BuiltChannel::with_accounts(channel, intake, accounts).with_callbacks(callbacks))
     }
 }

@@ -1,6 +1,7 @@
 //! A browser's push subscription, as `PushSubscription.toJSON()` gives it.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -11,12 +12,15 @@ use serde::Deserialize;
 
 use super::keys::{decode_exact, decode_point};
 use super::{PLAINTEXT_MAX, WebpushContent, WebpushTarget, plaintext_len};
+use crate::ReceiptLinks;
 use crate::address::{NetworkPolicy, check_url, read, shown};
 use crate::definition::intake_of;
 use crate::target::checked;
 
 pub struct WebpushIntake {
     pub policy: NetworkPolicy,
+    /// What adds the URL for receipts to each push, if one is added.
+    pub receipts: Option<Arc<dyn ReceiptLinks>>,
 }
 
 impl WebpushIntake {
@@ -105,7 +109,7 @@ impl ChannelIntake for WebpushIntake {
 
     fn check(&self, content: &Content<'_>) -> Result<(), Vec<FieldError>> {
         let own = WebpushContent::of(content).map_err(|error| vec![error])?;
-        let len = plaintext_len(content, &own);
+        let len = plaintext_len(content, &own, self.receipts.as_ref());
         if len <= PLAINTEXT_MAX {
             return Ok(());
         }

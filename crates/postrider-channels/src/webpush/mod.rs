@@ -35,7 +35,7 @@ pub(crate) use wire::urgency;
 use crate::deliver::{Ended, Protocol, Reading, Wiring, ended, impl_channel, misconfigured};
 use crate::pool::{Endpoint, Request};
 use crate::target::target_of;
-use crate::{Error, scrub};
+use crate::{Error, ReceiptLinks, scrub};
 use keys::SubscriptionKeys;
 use service::Service;
 
@@ -54,13 +54,19 @@ pub struct WebPushChannel {
     keys: Arc<dyn VapidKeys>,
     tokens: VapidTokens,
     padding: Padding,
+    receipts: Option<Arc<dyn ReceiptLinks>>,
 }
 
 impl WebPushChannel {
     /// `subject` is our contact for push services: `mailto:` or `https:`.
     pub fn new(wiring: Wiring, keys: Arc<dyn VapidKeys>, subject: &str) -> Result<Self, Error> {
         let tokens = VapidTokens::new(VapidSubject::parse(subject)?);
-        Ok(Self { wiring, keys, tokens, padding: Padding::default() })
+        Ok(Self { wiring, keys, tokens, padding: Padding::default(), receipts: None })
+    }
+
+    /// Adds the URL for receipts to each push.
+    pub fn with_receipts(self, receipts: Option<Arc<dyn ReceiptLinks>>) -> Self {
+        Self { receipts, ..self }
     }
 }
 
@@ -113,7 +119,7 @@ impl Protocol for WebPushChannel {
             .tokens
             .get(&key, endpoint.origin(), now, attempt.resign)
             .map_err(|_| misconfigured("vapid_sign", "no VAPID token could be signed"))?;
-        let plaintext = render::render(attempt, now)?;
+        let plaintext = render::render(attempt, now, self.receipts.as_ref())?;
         let keys = SubscriptionKeys::parse(&p256dh, &auth)
             .map_err(|_| ended(Outcome::DropMessage, "bad_keys"))?;
         let service = Service::of(endpoint.origin().host());

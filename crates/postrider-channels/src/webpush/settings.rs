@@ -66,7 +66,7 @@ impl ChannelDefinition for WebpushSection {
 
     fn preview(&self, content: &Content<'_>) -> Option<ContentPreview> {
         let own = WebpushContent::of(content).ok()?;
-        let bytes = plaintext_len(content, &own);
+        let bytes = plaintext_len(content, &own, None);
         let parts = match own.raw.as_deref() {
             Some(raw) => json!({ "body": raw }),
             None => json!({ "body": common_fields(content) }),
@@ -80,7 +80,9 @@ impl ChannelDefinition for WebpushSection {
 
     async fn build(&self, parts: ChannelParts) -> Result<BuiltChannel, Error> {
         let channel = WebPushChannel::new(parts.wiring, parts.vapid_keys, &self.subject)?;
-        Ok(BuiltChannel::without_accounts(channel, WebpushIntake { policy: parts.network }))
+        let (policy, receipts) = (parts.network, parts.receipts);
+        let channel = channel.with_receipts(receipts.clone());
+        Ok(BuiltChannel::without_accounts(channel, WebpushIntake { policy, receipts }))
     }
 }
 

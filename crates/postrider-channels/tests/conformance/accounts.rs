@@ -51,7 +51,7 @@ pub(crate) fn sms(wiring: Wiring, accounts: &[Value]) -> SmsChannel {
         account.settings()
     };
     let accounts = listed(&wiring, sms::KIND, accounts, settings);
-    SmsChannel { wiring, accounts }
+    SmsChannel { wiring, accounts, receipts: None }
 }
 
 fn listed<C>(

@@ -59,6 +59,7 @@ impl Column {
             accounts: account.into_iter().collect(),
             vapid_keys: keys,
             webhook_secrets: Arc::new(Secrets),
+            receipts: None,
         };
         let definition = registry::definition(ChannelKind::new(self.channel)).unwrap();
         definition.build(parts).await.unwrap()

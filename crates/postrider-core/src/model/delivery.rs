@@ -10,6 +10,7 @@ use crate::model::decision::DecisionKind;
 use crate::model::id::{AddressId, DeliveryId, KeyId, MessageId};
 use crate::model::message::TenantId;
 use crate::model::outcome::OutcomeKind;
+use crate::model::receipt::ReceiptRecord;
 use crate::model::time::Timestamp;
 use crate::policy::strikes::StrikeKind;
 
@@ -104,10 +105,12 @@ impl State {
                 !matches!(next, Delivered | Seen | Clicked | Dismissed)
             }
             Sent => matches!(next, Delivered | Seen | Clicked | Dismissed | Gone),
-            Delivered => matches!(next, Seen | Clicked | Dismissed),
+            Delivered => matches!(next, Seen | Clicked | Dismissed | Gone),
             Seen => matches!(next, Clicked | Dismissed),
+            // A click says more, whichever of the two is told first.
+            Dismissed => matches!(next, Clicked),
             Failed => matches!(next, Queued),
-            Clicked | Dismissed | Gone | Expired | Cancelled | Suppressed => false,
+            Clicked | Gone | Expired | Cancelled | Suppressed => false,
         }
     }
 }
@@ -183,6 +186,8 @@ pub struct Delivery {
     /// When it became what it is now.
     pub changed_at: Timestamp,
     pub log: Vec<AttemptRecord>,
+    /// In the order in which they came.
+    pub receipts: Vec<ReceiptRecord>,
 }
 
 #[cfg(test)]

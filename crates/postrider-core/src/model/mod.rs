@@ -11,6 +11,7 @@ pub mod json_fields;
 pub mod lane;
 pub mod message;
 pub mod outcome;
+pub mod receipt;
 pub mod recipient;
 pub mod region;
 pub mod time;

@@ -209,7 +209,7 @@ impl ChannelIntake for WithoutAccounts {
 fn intake(store: &Arc<MemoryStore>, policies: &Arc<Policies>) -> MessageIntake {
     let policy = NetworkPolicy::default();
     let mut intakes: Vec<Arc<dyn ChannelIntake>> = vec![
-        Arc::new(WebpushIntake { policy }),
+        Arc::new(WebpushIntake { policy, receipts: None }),
         Arc::new(WebhookIntake { policy }),
         Arc::new(HttpIntake {
             policy,

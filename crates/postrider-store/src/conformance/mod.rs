@@ -17,6 +17,7 @@ mod held;
 mod ledger;
 mod operator;
 mod queue;
+mod receipts;
 mod registry;
 mod rollups;
 mod shares;
@@ -43,6 +44,7 @@ pub use held::*;
 pub use ledger::*;
 pub use operator::*;
 pub use queue::*;
+pub use receipts::*;
 pub use registry::*;
 pub use rollups::*;
 pub use shares::*;
@@ -158,6 +160,13 @@ macro_rules! promises {
             everything_survives_a_restart
             leases_do_not_survive_a_restart
             ids_grow_even_if_the_clock_goes_back
+            receipts_move_a_sent_delivery_forward
+            receipts_in_any_order_and_repeated_end_in_the_same_state
+            counts_and_lists_follow_receipts
+            a_receipt_before_the_result_is_early
+            a_receipt_of_nothing_is_unknown
+            a_receipt_wakes_nothing_that_ended_otherwise
+            a_receipt_keeps_its_delivery_for_longer
             documents_are_kept_and_listed_by_name
             versions_grow_over_all_documents_also_after_a_restart
             a_document_is_written_only_over_the_expected_version

@@ -30,6 +30,7 @@ mod operator;
 mod order_tail;
 mod problems;
 mod queue;
+mod receipts;
 mod receive;
 mod recovery;
 mod registry;

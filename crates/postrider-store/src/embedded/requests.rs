@@ -7,6 +7,7 @@ use tokio::sync::oneshot;
 use super::registry::NewAddressRow;
 use super::sql::accept::NewMessageRows;
 use super::sql::prune::PruneStep;
+use super::sql::receipts::ReceiptRow;
 use super::sql::settle::SettleRow;
 use super::sql::statement::is_local;
 use super::writer::Writer;
@@ -20,6 +21,7 @@ pub(crate) enum WriterRequest {
     Start(GroupedWrite<(DeliveryId, u64)>),
     Prune(GroupedWrite<PruneStep>),
     Register(GroupedWrite<NewAddressRow>),
+    Receipt(GroupedWrite<ReceiptRow>),
     /// Anything rarer.
     Task(WriterTask),
     Close,
@@ -34,6 +36,7 @@ impl WriterRequest {
             Self::Start(write) => Some(write),
             Self::Prune(write) => Some(write),
             Self::Register(write) => Some(write),
+            Self::Receipt(write) => Some(write),
             Self::Task(_) | Self::Close => None,
         }
     }

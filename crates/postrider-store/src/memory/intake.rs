@@ -104,6 +104,7 @@ impl MemoryTables {
                 mark: DeliveryMark::default(),
                 alternatives: delivery.alternatives,
                 log: Vec::new(),
+                receipts: Vec::new(),
                 lease: None,
                 held_until: None,
             };

@@ -9,6 +9,7 @@ mod holdings;
 mod intake;
 mod ledger;
 mod queue;
+mod receipts;
 mod registry;
 mod rollups;
 mod rows;

@@ -9,9 +9,10 @@ use postrider_core::ports::store::*;
 use postrider_core::{AddressStatus, Clock, Decision, DeliveryId, LaneId, LaneKey, Timestamp};
 
 use super::rows::{MemoryLease, MemoryTables};
+use crate::history::LOG_MAX;
 use crate::holder::{HolderNonce, HolderQueue};
 use crate::progress::AddressEnd;
-use crate::progress::{LOG_MAX, effective_decision};
+use crate::progress::effective_decision;
 use crate::work_signal::{NextWork, WorkSignal};
 
 pub(super) struct MemoryQueue {

@@ -7,7 +7,7 @@ use postrider_core::policy::backoff::RetryPolicy;
 use postrider_core::ports::store::{Alternative, AuditRecord, EntryKey, EntryVersion, RollupName};
 use postrider_core::{
     Address, AddressHash, AddressId, AttemptRecord, Delivery, DeliveryId, LaneId, LaneKey, Message,
-    MessageId, State, Strike, Target, TenantId, Timestamp,
+    MessageId, ReceiptRecord, State, Strike, Target, TenantId, Timestamp,
 };
 
 use super::documents::MemoryDocuments;
@@ -73,6 +73,7 @@ pub(super) struct MemoryDelivery {
     pub(super) mark: DeliveryMark,
     pub(super) alternatives: Vec<Alternative>,
     pub(super) log: Vec<AttemptRecord>,
+    pub(super) receipts: Vec<ReceiptRecord>,
     pub(super) lease: Option<MemoryLease>,
     /// It waits until then, because it may have caused crashes and another such delivery is leased.
     pub(super) held_until: Option<Timestamp>,
@@ -220,6 +221,7 @@ impl MemoryTables {
             due_at: Some(row.key()).filter(|due| row.progress.state.is_pending() && !is_held(*due)),
             changed_at: row.progress.changed,
             log: row.log.clone(),
+            receipts: row.receipts.clone(),
         }
     }
 }

@@ -19,6 +19,7 @@ mod notes;
 mod operator;
 mod options;
 mod prune;
+mod receipts;
 mod registry;
 mod rollups;
 mod rows;

@@ -5,14 +5,15 @@ use std::time::Duration;
 
 use postrider_core::ports::store::Alternative;
 use postrider_core::{
-    AddressHash, AddressId, AttemptRecord, DeadReason, Delivery, DeliveryId, LaneKey, Message,
-    MessageId, State, Strike, StrikeKind, Target, TenantId, Timestamp,
+    AddressHash, AddressId, DeadReason, Delivery, DeliveryId, LaneKey, Message, MessageId, State,
+    Strike, StrikeKind, Target, TenantId, Timestamp,
 };
 use serde::de::DeserializeOwned;
 use tokio_postgres::Row;
 
 use super::failure::{PgFailure, PgResult};
 use super::value::{PgId, get};
+use crate::history::DeliveryHistory;
 use crate::progress::AddressEnd;
 use crate::progress::{DeliveryMark, StoredProgress, is_held};
 use crate::sharded::{LeasedRow, ShardId};
@@ -112,8 +113,9 @@ impl StoredRow {
         })
     }
 
-    pub(super) fn log(&self) -> PgResult<Vec<AttemptRecord>> {
-        self.log.as_deref().map_or(Ok(Vec::new()), |log| parse(log, "a delivery's history"))
+    fn history(&self) -> PgResult<DeliveryHistory> {
+        let history = DeliveryHistory::parse(self.log.as_deref());
+        history.map_err(|_| PgFailure::damaged("a delivery's history"))
     }
 
     /// The message of a single delivery.
@@ -170,6 +172,7 @@ impl StoredRow {
         let is_pending = self.progress.state.is_pending();
         let is_leased = is_pending && lease_end.is_some_and(|end| end > now);
         let due = Timestamp(lease_end.unwrap_or(self.progress.due.0));
+        let history = self.history()?;
         Ok(Delivery {
             id: DeliveryId(self.id),
             message: self.message,
@@ -189,7 +192,8 @@ impl StoredRow {
             held: self.progress.is_held(),
             due_at: Some(due).filter(|due| is_pending && !is_held(*due)),
             changed_at: self.progress.changed,
-            log: self.log()?,
+            log: history.attempts,
+            receipts: history.receipts,
         })
     }
 }

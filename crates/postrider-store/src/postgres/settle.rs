@@ -11,12 +11,11 @@ use tokio_postgres::types::ToSql;
 use super::failure::{PgFailure, PgResult};
 use super::intake::REPEAT_FOR;
 use super::notes::fences;
-use super::rows::parse;
 use super::settle_sent::{are_sent, write_sent};
 use super::shared::PgShared;
 use super::tally::{ADD, COLUMNS, TallyArrays, TallyChanges, forever};
 use super::value::{PgId, get, ids};
-use crate::progress::LOG_MAX;
+use crate::history;
 use crate::sharded::load::LoadChange;
 use crate::sharded::{LeasedRow, SettleItem, SettleOrder, settled_progress, shard_of};
 
@@ -96,15 +95,7 @@ static SETTLE: LazyLock<&'static str> = LazyLock::new(|| {
 
 /// The history with new attempts, as JSON; the oldest are dropped.
 pub(super) fn longer_log(known: Option<&str>, new: &[AttemptRecord]) -> PgResult<Option<String>> {
-    if new.is_empty() {
-        return Ok(known.map(str::to_owned));
-    }
-    let mut log: Vec<AttemptRecord> =
-        known.map_or(Ok(Vec::new()), |log| parse(log, "a delivery's history"))?;
-    log.extend(new.iter().cloned());
-    let surplus = log.len().saturating_sub(LOG_MAX);
-    log.drain(..surplus);
-    serde_json::to_string(&log).map(Some).map_err(|_| PgFailure::damaged("a delivery's history"))
+    history::longer(known, new).map_err(|_| PgFailure::damaged("a delivery's history"))
 }
 
 /// What a write of settlements is fenced by, and what ends with it.

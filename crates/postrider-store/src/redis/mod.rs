@@ -30,6 +30,7 @@ mod options;
 mod pack;
 mod pages;
 mod prune;
+mod receipts;
 mod registry;
 mod rollups;
 mod row;

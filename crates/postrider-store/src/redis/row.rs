@@ -13,8 +13,9 @@ use postrider_core::{
 use serde::de::DeserializeOwned;
 
 use super::failure::{RedisFailure, RedisResult};
+use crate::history::{self, DeliveryHistory};
 use crate::progress::AddressEnd;
-use crate::progress::{DeliveryMark, LOG_MAX, StoredProgress, is_held};
+use crate::progress::{DeliveryMark, StoredProgress, is_held};
 use crate::sharded::{LeasedRow, in_shard, shard_of_new};
 
 /// Bytes that settlements replace.
@@ -300,11 +301,9 @@ impl RedisRow {
         Self { payload: RowPayload::default(), mark: DeliveryMark::default(), ..self }
     }
 
-    pub(super) fn log(&self) -> RedisResult<Vec<AttemptRecord>> {
-        match self.log.is_empty() {
-            true => Ok(Vec::new()),
-            false => parse(&self.log, "a delivery's history"),
-        }
+    fn history(&self) -> RedisResult<DeliveryHistory> {
+        let history = DeliveryHistory::parse(Some(&self.log));
+        history.map_err(|_| RedisFailure::damaged("a delivery's history"))
     }
 
     /// The message of a single delivery.
@@ -366,6 +365,7 @@ impl RedisRow {
         let is_pending = self.progress.state.is_pending();
         let is_leased = is_pending && lease_end.is_some_and(|end| end > now);
         let due = Timestamp(lease_end.unwrap_or(self.progress.due.0));
+        let history = self.history()?;
         Ok(Delivery {
             id: DeliveryId(self.id),
             message: self.fixed.message,
@@ -385,24 +385,16 @@ impl RedisRow {
             held: self.progress.is_held(),
             due_at: Some(due).filter(|due| is_pending && !is_held(*due)),
             changed_at: self.progress.changed,
-            log: self.log()?,
+            log: history.attempts,
+            receipts: history.receipts,
         })
     }
 }
 
 /// The history with new attempts, as JSON; the oldest are dropped.
 pub(super) fn longer_log(known: &str, new: &[AttemptRecord]) -> RedisResult<String> {
-    if new.is_empty() {
-        return Ok(known.to_owned());
-    }
-    let mut log: Vec<AttemptRecord> = match known.is_empty() {
-        true => Vec::new(),
-        false => parse(known, "a delivery's history")?,
-    };
-    log.extend(new.iter().cloned());
-    let surplus = log.len().saturating_sub(LOG_MAX);
-    log.drain(..surplus);
-    serde_json::to_string(&log).map_err(|_| RedisFailure::damaged("a delivery's history"))
+    let log = history::longer(Some(known), new);
+    Ok(log.map_err(|_| RedisFailure::damaged("a delivery's history"))?.unwrap_or_default())
 }
 
 /// The place of a delivery among those of its message.

@@ -220,3 +220,23 @@ impl HeldDeliveries for SealedStore {
         Ok(count)
     }
 }
+
+#[async_trait]
+impl Receipts for SealedStore {
+    async fn record_receipts(&self, receipts: Vec<NewReceipt>) -> Vec<StoreResult<ReceiptResult>> {
+        let mut answers = Vec::with_capacity(receipts.len());
+        for answer in self.inner.record_receipts(receipts).await {
+            answers.push(match answer {
+                Ok(ReceiptResult::Recorded { before, delivery }) => {
+                    let opened = self.open_delivery(*delivery).await;
+                    opened.map(|opened| ReceiptResult::Recorded {
+                        before,
+                        delivery: Box::new(opened),
+                    })
+                }
+                answer => answer,
+            });
+        }
+        answers
+    }
+}

@@ -136,6 +136,22 @@ impl FromRequest<SharedState> for RawJson {
     }
 }
 
+/// The longest [`SmallBody`].
+const SMALL_BODY_MAX: usize = 1024;
+
+/// The few bytes of JSON that a browser sends, as JSON or as plain text.
+pub(crate) struct SmallBody(pub Bytes);
+
+impl FromRequest<SharedState> for SmallBody {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, app: &SharedState) -> Result<Self, Problem> {
+        let (parts, body) = request.into_parts();
+        require_type(&parts.headers, &["text/plain", "application/json"])?;
+        read_at_most(SMALL_BODY_MAX, &parts.headers, body, app).await.map(Self)
+    }
+}
+
 /// A JSON body as a type. An empty body stands for `{}`.
 pub(crate) struct JsonBody<T>(pub T);
 
@@ -178,7 +194,15 @@ pub(crate) fn require_type(headers: &HeaderMap, allowed: &[&str]) -> Result<(), 
 }
 
 async fn read(headers: &HeaderMap, body: Body, app: &SharedState) -> Result<Bytes, Problem> {
-    let limit = app.config().server.body_bytes_max;
+    read_at_most(app.config().server.body_bytes_max, headers, body, app).await
+}
+
+pub(crate) async fn read_at_most(
+    limit: usize,
+    headers: &HeaderMap,
+    body: Body,
+    app: &SharedState,
+) -> Result<Bytes, Problem> {
     let announced = headers.get(CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse().ok());
     if announced.is_some_and(|length: u64| length > limit as u64) {
         return Err(Problem::too_large(limit));

@@ -9,6 +9,7 @@ mod audience;
 mod audit;
 mod auth;
 mod batch;
+mod callbacks;
 mod caller_address;
 mod channel_schema;
 mod cursor;
@@ -40,6 +41,7 @@ mod portal_links;
 mod prelude;
 mod problem;
 mod problems;
+mod receipts;
 mod request_limits;
 mod schema;
 mod settings;
@@ -49,7 +51,7 @@ mod strikes;
 mod templates;
 mod views;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 
@@ -58,15 +60,16 @@ use axum::extract::Request;
 use axum::middleware::from_fn_with_state;
 use axum::routing::get;
 use postrider_channels::accounts::AccountListing;
+use postrider_channels::callbacks::ProviderCallbacks;
 use postrider_channels::pool::Pool;
 use postrider_core::ports::store::{Store, StoreHealth};
-use postrider_core::{Channel, Clock, Timestamp};
+use postrider_core::{Channel, ChannelKind, Clock, Timestamp};
 use postrider_dispatch::lanes::OperatorOrder;
 use postrider_dispatch::{DispatcherStatus, Lanes, MessageIntake};
 use postrider_store::sealed::DataKeys;
 use tokio::sync::{Notify, watch};
 
-use self::request_limits::FailedSignIns;
+use self::request_limits::{AddressBuckets, FailedSignIns, RequestBucket};
 use crate::audit::AuditTrail;
 use crate::config::Config;
 use crate::events::EventRecorder;
@@ -74,6 +77,7 @@ use crate::keys::session::SignInCodes;
 use crate::keys::{ApiKeys, Caller, SigningKeys};
 use crate::live::{AudienceSettings, LiveConfig, OperatorActions, TemplateStore};
 use crate::quotas::TenantQuotas;
+use crate::receipts::{ReceiptRecorder, ReceiptTokens};
 use crate::rollups::RollupCounter;
 use crate::serve::CredentialMonitor;
 use crate::serve::regions::RegionWatch;
@@ -104,6 +108,10 @@ pub struct ApiParts {
     pub metrics: Arc<Metrics>,
     pub(crate) rollups: Arc<RollupCounter>,
     pub(crate) events: Arc<EventRecorder>,
+    pub(crate) receipts: ReceiptRecorder,
+    pub(crate) receipt_tokens: Arc<ReceiptTokens>,
+    /// What reads the calls of providers, by channel.
+    pub(crate) callbacks: HashMap<ChannelKind, Arc<dyn ProviderCallbacks>>,
     /// Absent if spans are not made.
     pub(crate) tracer: Option<Arc<Tracer>>,
     pub audit: Arc<AuditTrail>,
@@ -123,6 +131,9 @@ pub struct ApiState {
     pub started_at: Timestamp,
     draining: watch::Sender<bool>,
     failed_sign_ins: FailedSignIns,
+    /// Who sends receipts, and all of them together.
+    receipt_senders: AddressBuckets,
+    receipt_rate: RequestBucket,
     pub(crate) sign_in_codes: SignInCodes,
     pub quotas: TenantQuotas,
     /// Absent if the server sends nothing.
@@ -151,6 +162,8 @@ impl ApiState {
             started_at,
             draining,
             failed_sign_ins: FailedSignIns::default(),
+            receipt_senders: AddressBuckets::default(),
+            receipt_rate: RequestBucket::default(),
             sign_in_codes: SignInCodes::default(),
             quotas: TenantQuotas::default(),
             dispatcher: OnceLock::new(),
@@ -181,9 +194,10 @@ impl ApiState {
         self.draining.send_replace(true);
     }
 
-    /// Uses the present keys for the hashes of endpoints. Sessions are signed with the newest one, too.
+    /// Uses the present keys for the hashes of endpoints. Sessions and receipts are signed with them, too.
     pub(crate) fn use_hash_keys(&self) {
         self.intake.use_hash_keys(&self.signing.hash_keys());
+        self.receipt_tokens.use_keys(&self.signing.hash_keys());
         self.keys.sign_sessions_with(&self.signing.hash_key());
     }
 
@@ -250,11 +264,12 @@ pub fn router(app: SharedState) -> Router {
     let mut router = Router::new();
     let described = openapi::routes().into_iter().map(|(path, _, methods)| (path, methods));
     for (path, methods) in described.chain(page::routes()) {
-        let rules = path.starts_with("/v1/").then(|| CallRules {
-            path,
-            takes_query: QUERY_PATHS.contains(&path),
-            is_stream: STREAM_PATHS.contains(&path),
-        });
+        let rules =
+            (path.starts_with("/v1/") && !PUBLIC_PATHS.contains(&path)).then(|| CallRules {
+                path,
+                takes_query: QUERY_PATHS.contains(&path),
+                is_stream: STREAM_PATHS.contains(&path),
+            });
         let methods = match rules {
             Some(rules) => {
                 let state = (app.clone(), rules);
@@ -283,6 +298,9 @@ pub fn metrics_router(app: SharedState) -> Router {
 
 /// Paths that answer however often they are called: who asks decides whether the server goes on running.
 const HEALTH_PATHS: [&str; 2] = ["/healthz", "/readyz"];
+
+/// Paths that everybody may call, without a key. They have limits of their own, and no call is in the audit log.
+const PUBLIC_PATHS: [&str; 2] = ["/v1/receipts/{token}", "/v1/callbacks/{account}/{token}"];
 
 /// Paths that take query parameters. Each handler refuses unknown ones.
 const QUERY_PATHS: [&str; 14] = [

@@ -10,10 +10,10 @@ use super::audience::{
 };
 use super::settings::{classes, limits, tenants};
 use super::{
-    SharedState, accounts, addresses, alerts, api_keys, audit, batch, dead_letters, deliveries,
-    encryption, event_secrets, event_subscriptions, events, held, history, job_result, jobs, lanes,
-    messages, openapi_examples, openapi_problems, overview, portal_links, problems, settings,
-    sign_in, signing_keys, strikes, templates,
+    SharedState, accounts, addresses, alerts, api_keys, audit, batch, callbacks, dead_letters,
+    deliveries, encryption, event_secrets, event_subscriptions, events, held, history, job_result,
+    jobs, lanes, messages, openapi_examples, openapi_problems, overview, portal_links, problems,
+    receipts, settings, sign_in, signing_keys, strikes, templates,
 };
 
 pub(super) type Route = (&'static str, &'static [&'static str], MethodRouter<SharedState>);
@@ -72,6 +72,8 @@ api! {
     "/v1/deliveries/release" => post(held::release);
     "/v1/deliveries/{id}" => get(deliveries::show);
     "/v1/deliveries/{id}/explain" => get(deliveries::explanation);
+    "/v1/receipts/{token}" => post(receipts::report);
+    "/v1/callbacks/{account}/{token}" => post(callbacks::call);
     "/v1/dead-letters" => get(dead_letters::list);
     "/v1/dead-letters/replay" => post(dead_letters::replay);
     "/v1/dead-letters/discard" => post(dead_letters::discard);

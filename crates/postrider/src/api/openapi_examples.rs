@@ -55,6 +55,15 @@ fn body_examples(method: &str, path: &str) -> NamedExamples {
             ),
             ("one", json!({"ids": [DELIVERY], "ttl_s": 3600})),
         ],
+        ("post", "/v1/receipts/{token}") => {
+            vec![(
+                "a notification was shown",
+                json!({"event": "displayed", "at": 1_794_726_737_706_i64}),
+            )]
+        }
+        ("post", "/v1/callbacks/{account}/{token}") => {
+            vec![("of Twilio", "MessageSid=SM1&MessageStatus=delivered".into())]
+        }
         ("post", "/v1/dead-letters/discard") => {
             vec![("by filter", json!({"filter": {"channel": "webhook", "error": "404"}}))]
         }
@@ -177,6 +186,7 @@ const MESSAGE: &str = "msg_01jc5w7k3v0000000000000000";
 const DELIVERY: &str = "dlv_01jc5w7k3v0000000000000000";
 const ADDRESS: &str = "adr_01jc5w7k3v0000000000000000";
 const TENANT: &str = "shop";
+const RECEIPT_TOKEN: &str = "AZqXBk6oAAAAAAAAAAAAB2tXO0Bv6Y8mF9xQwQ1nK2c5Zt3J";
 const SIGN_IN_CODE: &str = "code_from-the-link-that-the-server-printed";
 
 fn parameter_example(path: &str, name: &str) -> Option<Value> {
@@ -202,6 +212,7 @@ fn parameter_example(path: &str, name: &str) -> Option<Value> {
         "name" if path.starts_with("/v1/classes") => "otp",
         "name" if path.starts_with("/v1/templates") => "shipped",
         "name" => TENANT,
+        "token" => RECEIPT_TOKEN,
         "section" => "webhook",
         "hash" => "5f2b8c1e9a7d4036",
         "state" => "retrying",

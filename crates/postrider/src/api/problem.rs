@@ -72,7 +72,8 @@ impl Problem {
     }
 
     pub fn too_large(limit: usize) -> Self {
-        let detail = format!("the body is larger than {limit} bytes (server.body_bytes_max)");
+        let setting = if limit > 64 << 10 { " (server.body_bytes_max)" } else { "" };
+        let detail = format!("the body is larger than {limit} bytes{setting}");
         Self::new(413, "too_large", "The body is too large", detail)
     }
 

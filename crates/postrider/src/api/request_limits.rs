@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 /// Wrong keys from one address that are answered at once, and then one in this time.
 const FAILURES_BURST: u32 = 20;
 const FAILURE_EVERY: Duration = Duration::from_secs(3);
-/// Addresses with wrong keys that are remembered.
+/// Addresses that are remembered, e.g. those with wrong keys.
 const ADDRESSES_MAX: usize = 10_000;
 
 /// A bucket of requests: the time at which it would be full again, in microseconds.
@@ -99,11 +99,34 @@ pub struct CallGate {
 
 /// Addresses that called with wrong keys.
 #[derive(Debug, Default)]
-pub(crate) struct FailedSignIns(Mutex<HashMap<IpAddr, RequestBucket>>);
+pub(crate) struct FailedSignIns(AddressBuckets);
 
 impl FailedSignIns {
     /// Notes a wrong key. The error is the time that the address has to wait.
     pub(crate) fn note(&self, from: Option<IpAddr>) -> Result<(), Duration> {
+        self.0.take(from, FAILURE_EVERY, FAILURES_BURST)
+    }
+}
+
+/// A bucket for each of the addresses that call, as far as they are remembered.
+#[derive(Debug, Default)]
+pub(crate) struct AddressBuckets(Mutex<HashMap<IpAddr, RequestBucket>>);
+
+impl AddressBuckets {
+    /// Takes one request of an address, at a rate; 0 for no limit.
+    pub(crate) fn take_at(
+        &self,
+        from: Option<IpAddr>,
+        per_s: f64,
+        burst: u32,
+    ) -> Result<(), Duration> {
+        match per_s > 0.0 {
+            true => self.take(from, Duration::from_secs_f64(1.0 / per_s), burst),
+            false => Ok(()),
+        }
+    }
+
+    fn take(&self, from: Option<IpAddr>, every: Duration, burst: u32) -> Result<(), Duration> {
         let Some(from) = from else { return Ok(()) };
         let now = now_us();
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -113,7 +136,7 @@ impl FailedSignIns {
         if known.len() >= ADDRESSES_MAX {
             known.clear();
         }
-        known.entry(network_of(from)).or_default().take(FAILURE_EVERY, FAILURES_BURST, now)
+        known.entry(network_of(from)).or_default().take(every, burst, now)
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt::Display;
 
 use postrider_core::ports::store::{MessageView, Page};
 use postrider_core::{
-    Address, AddressStatus, AttemptRecord, Delivery, State, StrikeKind, Timestamp,
+    Address, AddressStatus, AttemptRecord, Delivery, ReceiptRecord, State, StrikeKind, Timestamp,
 };
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -184,6 +184,27 @@ pub(crate) struct DeliveryBody {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub held: bool,
     pub log: Vec<AttemptBody>,
+    /// What the far end reported, in the order in which it came; each kind once.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    pub receipts: Vec<ReceiptBody>,
+}
+
+/// What the far end reported about a delivery after its provider accepted it.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct ReceiptBody {
+    /// `delivered`, `displayed`, `clicked`, `dismissed`, `late`, `bounced` or `undelivered`.
+    pub event: &'static str,
+    /// When it happened.
+    pub at: Time,
+    pub recorded_at: Time,
+}
+
+impl From<ReceiptRecord> for ReceiptBody {
+    fn from(receipt: ReceiptRecord) -> Self {
+        let ReceiptRecord { kind, at, recorded_at } = receipt;
+        Self { event: kind.name(), at: at.into(), recorded_at: recorded_at.into() }
+    }
 }
 
 impl From<Delivery> for DeliveryBody {
@@ -207,6 +228,7 @@ impl From<Delivery> for DeliveryBody {
             due_at: delivery.due_at.map(Into::into),
             held: delivery.held,
             log: delivery.log.into_iter().map(Into::into).collect(),
+            receipts: delivery.receipts.into_iter().map(Into::into).collect(),
         }
     }
 }

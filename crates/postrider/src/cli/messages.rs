@@ -269,8 +269,13 @@ fn attempts(delivery: &Value) -> String {
         ("RETRY-AFTER", "/retry_after"),
         ("NEXT", "/next_at"),
     ];
-    match items(delivery, "log") {
+    let log = match items(delivery, "log") {
         [] => "not attempted yet".to_owned(),
         log => table(log, &columns),
+    };
+    let columns = [("RECEIPT", "/event"), ("AT", "/at"), ("RECORDED", "/recorded_at")];
+    match items(delivery, "receipts") {
+        [] => log,
+        receipts => format!("{log}\n{}", table(receipts, &columns)),
     }
 }

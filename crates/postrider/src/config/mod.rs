@@ -27,8 +27,8 @@ pub use reference::reference;
 use sections::{
     AdminSection, AlertSection, BreakerSection, CapacitySection, DispatchSection,
     EncryptionSection, EventSection, LogSection, NetworkSection, ProblemSection, QuotaSection,
-    RetentionSection, RetryBudgetSection, RollupSection, ServerSection, StoreSection,
-    StrikesSection, TenantSection, TraceSection,
+    ReceiptSection, RetentionSection, RetryBudgetSection, RollupSection, ServerSection,
+    StoreSection, StrikesSection, TenantSection, TraceSection,
 };
 
 /// The file that `serve` uses by default.
@@ -97,6 +97,7 @@ pub struct Config {
     pub strikes: StrikesSection,
     pub capacity: CapacitySection,
     pub limits: QuotaSection,
+    pub receipts: ReceiptSection,
     pub retention: RetentionSection,
     pub rollups: RollupSection,
     pub problems: ProblemSection,
@@ -199,6 +200,7 @@ impl Config {
         self.retry_budget.validate()?;
         self.strikes.validate()?;
         self.limits.validate()?;
+        self.receipts.validate()?;
         self.rollups.validate()?;
         self.problems.validate()?;
         self.events.validate()?;

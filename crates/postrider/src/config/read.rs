@@ -27,7 +27,7 @@ macro_rules! own_fields {
 
 own_fields! {
     server admin store encryption network dispatch breaker retry_budget strikes capacity limits
-    retention rollups problems alerts events traces log
+    receipts retention rollups problems alerts events traces log
     classes tenants accounts templates classify
 }
 

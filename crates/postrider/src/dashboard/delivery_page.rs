@@ -63,6 +63,7 @@ async fn rendered(page: &PageContext, id: &str, content: Option<&str>) -> PageRe
             (answer_part(page, &delivery, &explained))
             div.card { (timeline(&explained, page.now)) }
             (attempts(page, &delivery))
+            (receipts(page, &delivery))
         }))
         div.pair {
             (gates(&explained))
@@ -142,6 +143,25 @@ fn attempts(page: &PageContext, delivery: &Value) -> Markup {
                         }
                         td.n data-label="Took" { (number(attempt.number("latency_ms"))) " ms" }
                         td data-label="Then" { (attempt.text("decision").replace('_', " ")) @if attempt.has("next_at") { " at " (moment(attempt.text("next_at"), page.now)) } }
+                    } } }
+                }
+            }
+        }
+    }
+}
+
+/// What the far end reported.
+fn receipts(page: &PageContext, delivery: &Value) -> Markup {
+    let receipts = delivery.list("receipts");
+    html! {
+        @if !receipts.is_empty() {
+            h2 { "Receipts" span.count { (receipts.len()) } }
+            div.scroll tabindex="0" role="region" aria-label="Receipts" {
+                table.cards { thead { tr { th scope="col" { "What" } th scope="col" { "At" } th scope="col" { "Recorded" } } }
+                    tbody { @for receipt in receipts { tr {
+                        td { (receipt.text("event")) }
+                        td data-label="At" { (moment(receipt.text("at"), page.now)) }
+                        td data-label="Recorded" { (moment(receipt.text("recorded_at"), page.now)) }
                     } } }
                 }
             }

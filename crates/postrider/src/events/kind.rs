@@ -22,6 +22,10 @@ macro_rules! kinds {
 
 kinds! {
     DeliverySent = "delivery.sent",
+    DeliveryDelivered = "delivery.delivered",
+    DeliverySeen = "delivery.seen",
+    DeliveryClicked = "delivery.clicked",
+    DeliveryDismissed = "delivery.dismissed",
     DeliveryRetrying = "delivery.retrying",
     DeliveryParked = "delivery.parked",
     DeliveryFellBack = "delivery.fell_back",
@@ -72,7 +76,7 @@ mod tests {
         assert_eq!(
             ["delivery.sent", "delivery.*", "address.*", "*", "delivery*", "delivery", "x.*"]
                 .map(meant),
-            [1, 9, 4, 0, 0, 0, 0]
+            [1, 13, 4, 0, 0, 0, 0]
         );
     }
 }

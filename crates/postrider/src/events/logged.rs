@@ -4,7 +4,9 @@ use std::fmt::Display;
 
 use postrider_core::model::decision::Decision;
 use postrider_core::policy::problems::{ProblemChange, ProblemRecord};
-use postrider_core::{Address, LaneKey, MessageId, State, TenantId, Timestamp};
+use postrider_core::{
+    Address, Delivery, LaneKey, MessageId, ReceiptKind, State, TenantId, Timestamp,
+};
 use postrider_dispatch::decision_log::DecisionNotice;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -174,6 +176,34 @@ impl LoggedEvent {
             address_hash: Some(address.to_string()),
             ..self
         }
+    }
+
+    /// What follows from a receipt that gives a delivery this state. Such events have no tags and no campaign.
+    pub(crate) fn of_receipt(
+        delivery: &Delivery,
+        receipt: ReceiptKind,
+        state: State,
+        at: Timestamp,
+    ) -> Option<Self> {
+        let kind = match state {
+            State::Delivered => EventKind::DeliveryDelivered,
+            State::Seen => EventKind::DeliverySeen,
+            State::Clicked => EventKind::DeliveryClicked,
+            State::Dismissed => EventKind::DeliveryDismissed,
+            State::Gone => EventKind::DeliveryGone,
+            _ => return None,
+        };
+        let subject = format!("{}.{receipt}", delivery.id);
+        Some(Self {
+            delivery: Some(delivery.id.to_string()),
+            message: Some(delivery.message.to_string()),
+            channel: Some(delivery.channel.to_string()),
+            provider: Some(delivery.provider.to_string()),
+            class: Some(delivery.class.to_string()),
+            address_hash: Some(delivery.address_hash.to_string()),
+            state: Some(state.name().to_owned()),
+            ..Self::of_tenant(kind, &delivery.tenant, &subject, at)
+        })
     }
 
     /// A registered address was added, renewed or deleted.

@@ -24,7 +24,7 @@ const SECTIONS: [&str; 14] = [
 ];
 
 /// Single settings that can change while the server runs.
-const SETTINGS: [&str; 15] = [
+const SETTINGS: [&str; 19] = [
     "server.body_bytes_max",
     "server.batch_results_bytes_max",
     "server.batch_idle_timeout_s",
@@ -37,6 +37,10 @@ const SETTINGS: [&str; 15] = [
     "server.key_event_streams_max",
     "server.address_requests_per_s",
     "server.address_requests_burst",
+    "receipts.address_per_s",
+    "receipts.address_burst",
+    "receipts.per_s_max",
+    "receipts.burst_max",
     "rollups.minutes_kept_h",
     "rollups.hours_kept_days",
     "log.level",

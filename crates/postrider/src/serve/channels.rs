@@ -7,13 +7,14 @@ use postrider_channels::accounts::health::AccountHealth;
 use postrider_channels::definition::{BuiltChannel, ChannelParts};
 use postrider_channels::webhook::WebhookSecret;
 use postrider_channels::{
-    ChannelDefinition, CurrentAnswerTable, NetworkPolicy, VapidKey, VapidKeys, WebhookSecrets,
-    Wiring,
+    ChannelDefinition, CurrentAnswerTable, NetworkPolicy, ReceiptLinks, VapidKey, VapidKeys,
+    WebhookSecrets, Wiring,
 };
 use postrider_core::{Clock, KeyId, TenantId};
 
 use super::parts;
 use crate::config::Config;
+use crate::receipts::{PublicReceiptLinks, ReceiptTokens};
 
 /// Builds all channels. Also reads the credentials of their accounts; one that cannot be read does not
 /// stop the start.
@@ -21,10 +22,16 @@ pub(super) async fn build<K: VapidKeys + WebhookSecrets + 'static>(
     config: &Config,
     wiring: &Wiring,
     keys: &Arc<K>,
+    receipts: &Arc<ReceiptTokens>,
 ) -> anyhow::Result<Vec<BuiltChannel>> {
+    let valid = Duration::from_secs(config.receipts.token_valid_s);
+    let links = config.server.public_url.as_deref().map(|url| {
+        Arc::new(PublicReceiptLinks::new(receipts.clone(), url, valid)) as Arc<dyn ReceiptLinks>
+    });
     let mut built = Vec::new();
     for channel in config.channels.iter() {
-        built.push(channel.build(channel_parts(config, channel, wiring, keys)).await?);
+        let parts = channel_parts(config, channel, wiring, keys);
+        built.push(channel.build(ChannelParts { receipts: links.clone(), ..parts }).await?);
     }
     Ok(built)
 }
@@ -48,6 +55,7 @@ fn channel_parts<K: VapidKeys + WebhookSecrets + 'static>(
         accounts: ours.map(|(name, account)| account.config(name, own)).collect(),
         vapid_keys: keys.clone(),
         webhook_secrets: keys.clone(),
+        receipts: None,
     }
 }
 

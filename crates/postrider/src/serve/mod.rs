@@ -40,6 +40,7 @@ use crate::live::{
 };
 use crate::problems;
 use crate::quotas;
+use crate::receipts::{ReceiptRecorder, ReceiptTokens};
 use crate::rehash;
 use crate::rollups::{self, CountingObserver, RollupCounter};
 use crate::telemetry::Metrics;
@@ -148,7 +149,12 @@ async fn start_all(
     let policies = Policies::new(parts::policy(&config));
     let lanes = Lanes::new(policies.clone(), clock.clone(), parts::seed()?);
     let wiring = parts::wiring(&pool, &clock, &answers, lanes.work_share());
-    let built = channels::build(&config, &wiring, &signing).await?;
+    let receipt_tokens = Arc::new(ReceiptTokens::new(&signing.hash_keys()));
+    let built = channels::build(&config, &wiring, &signing, &receipt_tokens).await?;
+    let callbacks = built
+        .iter()
+        .filter_map(|built| Some((built.channel.kind(), built.callbacks.clone()?)))
+        .collect();
     let accounts: Vec<_> = built.iter().filter_map(|built| built.accounts.clone()).collect();
     let watch = Arc::new(CredentialMonitor::new(accounts.clone(), wiring));
     let books: Vec<_> =
@@ -176,10 +182,16 @@ async fn start_all(
     let log = EventLog::new(store.clone(), writer, is_shared, RelayState::latest(&*store).await?);
     let subscriptions = EventSubscriptions::load(store.clone()).await?;
     let events = Arc::new(EventRecorder::new(log, subscriptions, metrics.clone()));
+    let (receipts, receipt_writer) =
+        ReceiptRecorder::start(store.clone(), metrics.clone(), events.clone());
+    chores.push(receipt_writer);
     let (tracer, exporter) = parts::tracer(&config, &clock, &metrics).await?.unzip();
     let app = Arc::new(ApiState::new(api::ApiParts {
         tracer: tracer.clone(),
         events: events.clone(),
+        receipts,
+        receipt_tokens,
+        callbacks,
         audit,
         data_keys,
         live: LiveConfig::new(

@@ -1,7 +1,7 @@
 //! Live events about deliveries, lanes and addresses, for everyone who listens at this moment. Stores
 //! nothing. A listener that is too slow learns how many events it missed.
 
-use postrider_core::{DeliveryId, LaneKey, TenantId};
+use postrider_core::{Delivery, DeliveryId, LaneKey, TenantId};
 use serde::Serialize;
 use tokio::sync::broadcast;
 use utoipa::ToSchema;
@@ -12,7 +12,7 @@ const BEHIND_MAX: usize = 4096;
 /// One event about a delivery, a lane or an address.
 #[derive(Debug, Clone, Default, Serialize, ToSchema)]
 pub struct EventBody {
-    /// `attempted`, `finished`, `lane` or `address`.
+    /// `attempted`, `finished`, `receipt`, `lane` or `address`.
     pub kind: &'static str,
     /// `dlv_…`; absent if the event is about a lane or an address.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -20,7 +20,7 @@ pub struct EventBody {
     pub tenant: String,
     pub channel: String,
     pub class: String,
-    /// `finished`: the final state.
+    /// `finished`: the final state; `receipt`: the state since then.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<&'static str>,
     /// `finished`: the reason of a dead letter.
@@ -85,6 +85,17 @@ impl EventBody {
             tenant: lane.tenant.to_string(),
             channel: lane.channel.to_string(),
             class: lane.class.to_string(),
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn of_receipt(delivery: &Delivery) -> Self {
+        Self {
+            kind: "receipt",
+            delivery: Some(delivery.id.to_string()),
+            tenant: delivery.tenant.to_string(),
+            channel: delivery.channel.to_string(),
+            class: delivery.class.to_string(),
             ..Self::default()
         }
     }

@@ -28,6 +28,7 @@ use super::lag::Lag;
 use super::lane_metrics::LaneMetrics;
 use super::provider_metrics::ProviderMetrics;
 use super::rates::{Totals, count};
+use super::receipts::ReceiptMetrics;
 use super::registrar::{MetricName, Registrar};
 
 pub struct Metrics {
@@ -51,6 +52,7 @@ pub struct Metrics {
     pub(super) unsettled: Gauge,
     pub(super) fenced: Counter,
     pub(super) strikes: Family<StrikeLabels, Counter>,
+    pub(super) receipts: ReceiptMetrics,
     pub(super) store_errors: Family<OutcomeLabel, Counter>,
     pub(super) shortages: Family<OutcomeLabel, Counter>,
     deliveries: Family<OutcomeLabel, Gauge>,
@@ -125,6 +127,7 @@ impl Metrics {
                 "Deliveries that are leased by this server and not durably settled",
             ),
             fenced: r.add("fenced", "Settlements refused as too late"),
+            receipts: ReceiptMetrics::new(r),
             strikes: r.add("strikes", "Strikes against addresses, by kind"),
             store_errors: r.add("store_errors", "Failures of the store"),
             shortages: r.add(

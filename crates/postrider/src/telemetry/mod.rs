@@ -13,6 +13,7 @@ mod metrics;
 mod observer;
 mod provider_metrics;
 mod rates;
+mod receipts;
 mod registrar;
 
 pub use events::{EventBody, EventBus};

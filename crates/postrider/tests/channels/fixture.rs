@@ -68,7 +68,12 @@ impl ChannelsFixture {
         if trusting {
             config += &format!("extra_ca_file = \"{}\"\n", ca.display());
         }
-        config += &sandbox.server_config(folder.path()).unwrap();
+        // Twilio signs its calls with what is the account's credential here.
+        let secret =
+            format!("callback_secret = \"file:{}\"", folder.path().join("phone").display());
+        let twilio = "account_sid = \"AC1\"";
+        let accounts = sandbox.server_config(folder.path()).unwrap();
+        config += &accounts.replace(twilio, &format!("{twilio}\n{secret}"));
         config += sections;
         let binary = env!("CARGO_BIN_EXE_postrider");
         let mut processes = ProcessFixture::in_folder(binary, folder, &config).unwrap();
@@ -104,6 +109,10 @@ impl ChannelsFixture {
         let config = std::fs::read_to_string(self.processes.path("postrider.toml")).unwrap();
         let named = config.split("\"file:").skip(1).filter_map(|rest| rest.split('"').next());
         named.map(|path| std::fs::read_to_string(path).unwrap()).collect()
+    }
+
+    pub(crate) fn server_at(&self) -> std::net::SocketAddr {
+        self.processes.server_at
     }
 
     /// What the server has logged.

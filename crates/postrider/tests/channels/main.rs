@@ -7,3 +7,4 @@ mod fixture;
 mod hygiene;
 mod metrics;
 mod mistakes;
+mod receipts;

@@ -1,5 +1,7 @@
 //! Deliveries that have ended, and why.
 
+use postrider_core::ports::store::NewReceipt;
+use postrider_core::{DeliveryId, ReceiptKind};
 use postrider_testkit::server::STRIKE_RULES;
 use serde_json::{Value, json};
 
@@ -19,6 +21,23 @@ async fn sent() {
     let fixture = ExplainFixture::with("").await;
     let id = fixture.send("a", &["ok"], json!({})).await;
     fixture.explained("sent", &id, "sent").await;
+}
+
+#[tokio::test]
+async fn told_by_receipts() {
+    let fixture = ExplainFixture::with("").await;
+    for (kind, state) in [
+        (ReceiptKind::Delivered, "delivered"),
+        (ReceiptKind::Displayed, "seen"),
+        (ReceiptKind::Clicked, "clicked"),
+        (ReceiptKind::Dismissed, "dismissed"),
+    ] {
+        let id = fixture.sent_into("sent", state, &["ok"], json!({})).await;
+        let delivery: DeliveryId = id.parse().unwrap();
+        let receipt = NewReceipt { delivery, kind, at: None };
+        fixture.server.running.app.store.record_receipts(vec![receipt]).await.remove(0).unwrap();
+        fixture.explained(state, &id, state).await;
+    }
 }
 
 #[tokio::test]

@@ -81,6 +81,7 @@ impl NtfyBench {
             accounts: vec![account],
             vapid_keys: Arc::new(Keys::generate()),
             webhook_secrets: Arc::new(Secrets),
+            receipts: None,
         };
         let built =
             registry::definition(ChannelKind::new("ntfy")).unwrap().build(parts).await.unwrap();

@@ -10,6 +10,7 @@ mod held;
 mod holdings;
 mod intake;
 mod ledger;
+mod receipts;
 mod registry;
 mod retention;
 mod rollups;
@@ -31,6 +32,7 @@ pub use held::*;
 pub use holdings::*;
 pub use intake::*;
 pub use ledger::*;
+pub use receipts::*;
 pub use registry::*;
 pub use retention::*;
 pub use rollups::*;
@@ -84,7 +86,16 @@ pub type StoreResult<T> = Result<T, StoreError>;
 /// A whole store, as every node has it.
 #[async_trait]
 pub trait Store:
-    Intake + Ledger + Registry + Documents + Entries + HeldDeliveries + Shares + AuditLog + Rollups
+    Intake
+    + Ledger
+    + Receipts
+    + Registry
+    + Documents
+    + Entries
+    + HeldDeliveries
+    + Shares
+    + AuditLog
+    + Rollups
 {
     /// The clock that all times of the store are of. Whoever compares with them uses this one.
     fn clock(&self) -> Arc<dyn Clock>;

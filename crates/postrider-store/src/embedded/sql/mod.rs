@@ -21,6 +21,7 @@ pub(crate) mod open;
 pub(crate) mod pack;
 pub(crate) mod prelude;
 pub(crate) mod prune;
+pub(crate) mod receipts;
 pub(crate) mod refill;
 pub(crate) mod rollups;
 pub(crate) mod rows;

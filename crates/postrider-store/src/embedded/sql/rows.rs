@@ -12,7 +12,8 @@ use serde_json::value::RawValue;
 
 use super::prelude::*;
 use crate::embedded::index::delivery::StoredDelivery;
-use crate::progress::{LOG_MAX, StoredProgress};
+use crate::history::{DeliveryHistory, LOG_MAX};
+use crate::progress::StoredProgress;
 
 pub(crate) fn parse<T: DeserializeOwned>(text: &str, what: &str) -> StoreResult<T> {
     serde_json::from_str(text).map_err(|_| damaged(format!("{what} is not readable")))
@@ -59,6 +60,8 @@ pub(crate) fn delivery(row: &Row<'_>, lane: &LaneKey) -> StoreResult<Delivery> {
     let message = from_order_key(unsigned(row, "message")?, unsigned(row, "message_tail")?);
     let progress = progress(row)?;
     let log: Option<String> = get(row, "log")?;
+    let history = DeliveryHistory::parse(log.as_deref());
+    let history = history.map_err(|_| damaged("a delivery's history is not readable"))?;
     let id = DeliveryId(row_id(row)?);
     let address: Option<[u8; 16]> = get(row, "address")?;
     Ok(Delivery {
@@ -80,7 +83,8 @@ pub(crate) fn delivery(row: &Row<'_>, lane: &LaneKey) -> StoreResult<Delivery> {
         held: progress.is_held(),
         due_at: Some(progress.due).filter(|_| progress.state.is_pending() && !progress.is_held()),
         changed_at: progress.changed,
-        log: log.map_or(Ok(Vec::new()), |log| parse(&log, "a delivery's history"))?,
+        log: history.attempts,
+        receipts: history.receipts,
     })
 }
 

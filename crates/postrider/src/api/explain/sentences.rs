@@ -3,8 +3,8 @@
 use postrider_core::model::class::WhenOpen;
 use postrider_core::policy::audience::WithheldReason;
 use postrider_core::{
-    AttemptRecord, DeadReason, DecisionKind, Delivery, Gate, OutcomeKind, State, Strike,
-    StrikeKind, Timestamp,
+    AttemptRecord, DeadReason, DecisionKind, Delivery, Gate, OutcomeKind, ReceiptKind, State,
+    Strike, StrikeKind, Timestamp,
 };
 
 use postrider_dispatch::lanes::AddressRest;
@@ -36,6 +36,9 @@ pub(super) fn summary(context: &ExplainContext<'_>) -> String {
         State::Seen => format!("It was displayed at {at}."),
         State::Clicked => format!("It was clicked at {at}."),
         State::Dismissed => format!("It was dismissed at {at}."),
+        State::Gone if delivery.receipts.iter().any(|r| r.kind == ReceiptKind::Bounced) => {
+            format!("The provider accepted it, and it came back at {at}.")
+        }
         State::Gone => format!("The address does not exist any more ({last}); known since {at}."),
         State::Expired => {
             format!("Its time to live ended at {} ({last}).", delivery.expires_at)

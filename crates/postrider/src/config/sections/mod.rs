@@ -6,6 +6,7 @@ mod events;
 mod policy;
 mod problems;
 mod quotas;
+mod receipts;
 mod retention;
 mod rollups;
 mod strikes;
@@ -38,6 +39,7 @@ pub use policy::{
 };
 pub use problems::ProblemSection;
 pub use quotas::QuotaSection;
+pub use receipts::ReceiptSection;
 pub use retention::RetentionSection;
 pub use rollups::RollupSection;
 pub use strikes::StrikesSection;
@@ -60,6 +62,7 @@ pub(super) fn all() -> Vec<SectionInfo> {
         StrikesSection::INFO,
         CapacitySection::INFO,
         QuotaSection::INFO,
+        ReceiptSection::INFO,
         RetentionSection::INFO,
         RollupSection::INFO,
         ProblemSection::INFO,
@@ -76,6 +79,9 @@ section! {
     ServerSection as "server" {
         /// Address and port to listen on. Port 0 picks a free one.
         listen: SocketAddr = SocketAddr::from(([127, 0, 0, 1], 8080)),
+        /// The URL under which browsers and providers reach this server, such as "https://push.example.com". With it,
+        /// each push has the URL for its receipts (docs/receipts.md). A change needs a restart.
+        public_url: Option<String> = None,
         /// Largest body of one message, and largest line of a batch, in bytes.
         body_bytes_max: usize = 1 << 20,
         /// How many results of one batch wait for a caller that sends without reading, in bytes;
@@ -145,6 +151,9 @@ section! {
         session_s: u64 = 43_200,
     }
 }
+
+/// The longest public URL: it is a part of each push.
+const PUBLIC_URL_MAX: usize = 200;
 
 /// What a server does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
@@ -288,6 +297,7 @@ impl ServerSection {
         check_range("server.sign_in_code_s", self.sign_in_code_s, 1..=86_400)?;
         check_range("server.session_s", self.session_s, 1..=31_536_000)?;
         self.validate_tls()?;
+        self.validate_public_url()?;
         for (field, rate) in [
             ("server.key_requests_per_s", self.key_requests_per_s),
             ("server.address_requests_per_s", self.address_requests_per_s),
@@ -302,6 +312,22 @@ impl ServerSection {
     /// Whether the API speaks TLS.
     pub fn has_tls(&self) -> bool {
         self.tls_cert.is_some()
+    }
+
+    fn validate_public_url(&self) -> Result<(), ConfigError> {
+        let Some(url) = &self.public_url else { return Ok(()) };
+        let parsed = url.parse::<http::Uri>().ok();
+        let is_good = parsed.as_ref().is_some_and(|url| {
+            let host = url.host().unwrap_or_default();
+            let is_own = ["localhost", "127.0.0.1", "[::1]"].contains(&host);
+            let has_scheme =
+                url.scheme_str() == Some("https") || (url.scheme_str() == Some("http") && is_own);
+            has_scheme && !host.is_empty() && url.query().is_none()
+        });
+        let has_more = url.contains(['#', '@']) || url.len() > PUBLIC_URL_MAX;
+        let allowed = "an https:// URL of at most 200 characters without a user, a query and a fragment (http:// for \
+                       localhost only)";
+        check(is_good && !has_more, "server.public_url", format!("{url:?}"), allowed)
     }
 
     fn validate_tls(&self) -> Result<(), ConfigError> {
