@@ -1,6 +1,7 @@
 //! The HTTP API: routes, access rights, request and response bodies. Decides nothing about a message:
 //! the intake and the store do.
 
+mod account_orders;
 mod accounts;
 mod addresses;
 mod alerts;
@@ -40,6 +41,7 @@ mod portal_links;
 mod prelude;
 mod problem;
 mod problems;
+mod provider_pauses;
 mod request_limits;
 mod schema;
 mod settings;
@@ -85,7 +87,7 @@ use extract::CallRules;
 pub(crate) use overview::load_and_capacity;
 pub use problem::Problem;
 pub use request_limits::{CallGate, OpenPermit};
-pub(crate) use request_limits::{KeyCallPlace, network_of};
+pub(crate) use request_limits::{KeyCallPlace, RequestBucket, network_of};
 pub(crate) use views::DeliveryBody;
 
 /// The parts of a server that handlers use.

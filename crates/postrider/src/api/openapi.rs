@@ -10,10 +10,10 @@ use super::audience::{
 };
 use super::settings::{classes, limits, tenants};
 use super::{
-    SharedState, accounts, addresses, alerts, api_keys, audit, batch, dead_letters, deliveries,
-    encryption, event_secrets, event_subscriptions, events, held, history, job_result, jobs, lanes,
-    messages, openapi_examples, openapi_problems, overview, portal_links, problems, settings,
-    sign_in, signing_keys, strikes, templates,
+    SharedState, account_orders, accounts, addresses, alerts, api_keys, audit, batch, dead_letters,
+    deliveries, encryption, event_secrets, event_subscriptions, events, held, history, job_result,
+    jobs, lanes, messages, openapi_examples, openapi_problems, overview, portal_links, problems,
+    provider_pauses, settings, sign_in, signing_keys, strikes, templates,
 };
 
 pub(super) type Route = (&'static str, &'static [&'static str], MethodRouter<SharedState>);
@@ -126,6 +126,12 @@ api! {
     "/v1/lanes/{id}/resume" => post(lanes::resume);
     "/v1/lanes/{id}/breaker" => post(lanes::breaker);
     "/v1/accounts" => get(accounts::list);
+    "/v1/accounts/{name}/verify" => post(account_orders::verify);
+    "/v1/accounts/{name}/pause" => post(account_orders::pause);
+    "/v1/accounts/{name}/resume" => post(account_orders::resume);
+    "/v1/providers/paused" => get(provider_pauses::list);
+    "/v1/providers/pause" => post(provider_pauses::pause);
+    "/v1/providers/resume" => post(provider_pauses::resume);
     "/v1/config/reload" => post(settings::reload);
     "/v1/events" => get(events::events);
     "/v1/event-subscriptions" => get(event_subscriptions::list), post(event_subscriptions::create);

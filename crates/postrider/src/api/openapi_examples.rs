@@ -91,6 +91,19 @@ fn body_examples(method: &str, path: &str) -> NamedExamples {
             let reason = "their maintenance until 14:00";
             vec![("for an hour", json!({"reason": reason, "for_s": 3600}))]
         }
+        ("post", "/v1/accounts/{name}/pause") => {
+            let reason = "a new contract from noon on";
+            vec![("for an hour", json!({"reason": reason, "for_s": 3600}))]
+        }
+        ("post", "/v1/providers/pause") => vec![(
+            "a receiver for an hour",
+            json!({"channel": "webhook", "provider": "https://hooks.example.com",
+            "reason": "their maintenance until 14:00", "for_s": 3600}),
+        )],
+        ("post", "/v1/providers/resume") => vec![(
+            "a receiver",
+            json!({"channel": "webhook", "provider": "https://hooks.example.com"}),
+        )],
         ("post", "/v1/portal-links") => {
             vec![("reads for a week", json!({"tenant": TENANT, "expires_in_s": 604_800}))]
         }
@@ -201,6 +214,7 @@ fn parameter_example(path: &str, name: &str) -> Option<Value> {
         "campaign" => "autumn",
         "name" if path.starts_with("/v1/classes") => "otp",
         "name" if path.starts_with("/v1/templates") => "shipped",
+        "name" if path.starts_with("/v1/accounts") => "mail-eu",
         "name" => TENANT,
         "section" => "webhook",
         "hash" => "5f2b8c1e9a7d4036",

@@ -22,6 +22,7 @@ mod migrate;
 mod output;
 mod prelude;
 mod problems;
+mod providers;
 mod selection;
 mod send;
 mod serve;
@@ -135,8 +136,10 @@ enum CliCommand {
     WebhookSecrets(ClientArgs<keys::WebhookSecretsCommand>),
     /// Lanes: list, show, pause, resume, and the breakers of their providers.
     Lanes(ClientArgs<lanes::LanesCommand>),
-    /// Accounts at providers: which are used, which are held, why and until when.
+    /// Accounts at providers: which are used, which are held, why and until when. List, verify, pause, resume.
     Accounts(ClientArgs<accounts::AccountsCommand>),
+    /// Providers without accounts: pause and resume them.
+    Providers(ClientArgs<providers::ProvidersCommand>),
     /// Jobs in the background: replay, discard, cancel, export. List, show, pause, resume, abort.
     Jobs(ClientArgs<jobs::JobsCommand>),
     /// Problems: what is wrong, for whom, since when. List, show, acknowledge, mute.
@@ -264,6 +267,7 @@ impl CliCommand {
             Self::WebhookSecrets(args) => args.run(keys::webhook_secrets).await,
             Self::Lanes(args) => args.run(lanes::run).await,
             Self::Accounts(args) => args.run(accounts::run).await,
+            Self::Providers(args) => args.run(providers::run).await,
             Self::Jobs(args) => args.run(jobs::run).await,
             Self::Problems(args) => args.run(problems::run).await,
             Self::Alerts(args) => args.run(alerts::run).await,

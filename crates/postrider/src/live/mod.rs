@@ -24,7 +24,7 @@ use crate::documents::{OwnWrites, overwrite};
 use crate::serve::parts;
 use crate::telemetry;
 pub use audience::AudienceSettings;
-pub use operator::{OperatorActions, PauseError};
+pub use operator::{OperatorActions, OrderedProvider, PauseError};
 use overrides::Overrides;
 pub use overrides::{Override, SettingKind};
 pub use templates::{TemplateEntry, TemplateError, TemplateLimits, TemplateStore};

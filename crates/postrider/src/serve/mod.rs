@@ -192,7 +192,7 @@ async fn start_all(
         )
         .with_accounts(books.clone()),
         audience: AudienceSettings::open(store.clone(), lanes.clone()).await?,
-        operator: OperatorActions::restore(store.clone(), lanes.clone()).await?,
+        operator: OperatorActions::restore(store.clone(), lanes.clone(), books.clone()).await?,
         templates,
         store: store.clone(),
         intake: Arc::new(intake),
