@@ -42,6 +42,8 @@ pub(super) struct PageParts<'a> {
     pub(super) cli: Vec<String>,
     /// The address with absolute times, if the view has relative ones.
     pub(super) lasting_link: Option<String>,
+    /// The zone of the recipient that the page is about.
+    pub(super) recipient_zone: Option<String>,
 }
 
 /// A complete answer.
@@ -155,11 +157,19 @@ fn top(page: &PageContext, parts: &PageParts<'_>) -> Markup {
             div.tools {
                 @if !cli.is_empty() { button.quiet-button type="button" data-copy=(cli) title=(cli) { "Copy as CLI" } }
                 button.quiet-button type="button" data-copy-link=(parts.lasting_link.as_deref().unwrap_or("")) { "Copy link" }
-                button.quiet-button #zone type="button" title="Switch between UTC and your time zone" { "UTC" }
+                button.quiet-button #zone type="button" title=(zones(parts)) data-recipient=[parts.recipient_zone.as_deref()] { "UTC" }
                 button.quiet-button #theme type="button" aria-label="Switch colours" title="Light or dark" { "◐" }
                 span #live.live role="status" data-stream=(page.link("/live")) { "as of " (super::words::moment(&page.now.to_string(), page.now)) }
             }
         }
+    }
+}
+
+/// The time zones that the button goes through.
+fn zones(parts: &PageParts<'_>) -> &'static str {
+    match parts.recipient_zone {
+        Some(_) => "Switch between UTC, your time zone and the recipient's",
+        None => "Switch between UTC and your time zone",
     }
 }
 

@@ -74,7 +74,7 @@ pub(super) async fn show(page: PageContext) -> PageResult {
     let parts = PageParts {
         title: "Now",
         cli: vec!["postrider problems list".to_owned(), "postrider status".to_owned()],
-        lasting_link: None,
+        ..PageParts::default()
     };
     Ok(layout::answer(&page, &parts, &body).into_response())
 }
