@@ -31,6 +31,7 @@ mod lanes;
 mod lines;
 mod logged_events;
 mod messages;
+mod notes;
 pub mod openapi;
 mod openapi_examples;
 mod openapi_problems;
@@ -74,7 +75,7 @@ use crate::config::Config;
 use crate::events::EventRecorder;
 use crate::keys::session::SignInCodes;
 use crate::keys::{ApiKeys, Caller, SigningKeys};
-use crate::live::{AudienceSettings, LiveConfig, OperatorActions, TemplateStore};
+use crate::live::{AudienceSettings, LiveConfig, NoteBoard, OperatorActions, TemplateStore};
 use crate::quotas::TenantQuotas;
 use crate::rollups::RollupCounter;
 use crate::serve::CredentialMonitor;
@@ -96,6 +97,7 @@ pub struct ApiParts {
     pub operator: OperatorActions,
     pub templates: Arc<TemplateStore>,
     pub audience: AudienceSettings,
+    pub notes: NoteBoard,
     pub store: Arc<dyn Store>,
     pub intake: Arc<MessageIntake>,
     pub lanes: Arc<Lanes>,

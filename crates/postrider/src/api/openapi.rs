@@ -12,8 +12,8 @@ use super::settings::{classes, limits, tenants};
 use super::{
     SharedState, account_orders, accounts, addresses, alerts, api_keys, audit, batch, dead_letters,
     deliveries, encryption, event_secrets, event_subscriptions, events, held, history, job_result,
-    jobs, lanes, messages, openapi_examples, openapi_problems, overview, portal_links, problems,
-    provider_pauses, settings, sign_in, signing_keys, strikes, templates,
+    jobs, lanes, messages, notes, openapi_examples, openapi_problems, overview, portal_links,
+    problems, provider_pauses, settings, sign_in, signing_keys, strikes, templates,
 };
 
 pub(super) type Route = (&'static str, &'static [&'static str], MethodRouter<SharedState>);
@@ -37,7 +37,7 @@ macro_rules! api {
                 (name = "addresses", description = "Where recipients can be reached"),
                 (name = "audience", description = "Whom to reach: recipients, preferences, suppressions"),
                 (name = "templates", description = "Content with variables"),
-                (name = "problems", description = "What is wrong, for whom, since when; alerts"),
+                (name = "problems", description = "What is wrong, for whom, since when; alerts; notes of operators"),
                 (name = "events", description = "What happens, for others: webhooks, and reading by cursor"),
                 (name = "lanes", description = "What waits for what: limits, breakers, accounts"),
                 (name = "overview", description = "Health, figures, events"),
@@ -118,6 +118,8 @@ api! {
     "/v1/problems/{id}/unacknowledge" => post(problems::unacknowledge);
     "/v1/problems/{id}/mute" => post(problems::mute);
     "/v1/problems/{id}/unmute" => post(problems::unmute);
+    "/v1/notes" => get(notes::list), post(notes::create);
+    "/v1/notes/{id}" => delete(notes::remove);
     "/v1/alerts" => get(alerts::list);
     "/v1/alerts/test" => post(alerts::test);
     "/v1/lanes" => get(lanes::list);

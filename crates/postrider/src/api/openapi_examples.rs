@@ -126,6 +126,10 @@ fn body_examples(method: &str, path: &str) -> NamedExamples {
             json!({"name": "support", "url": "https://example.com/events/v2",
             "events": {"types": ["delivery.*"]}, "enabled": true}),
         )],
+        ("post", "/v1/notes") => vec![(
+            "for everybody, four hours",
+            json!({"text": "Push to Apple is late; we are on it", "to": "*", "for_s": 14_400}),
+        )],
         ("post", "/v1/alerts/test") => vec![("all routes", json!({}))],
         ("put", "/v1/classes/{name}") => {
             let retry = json!({"retries": 3, "base_ms": 2000, "cap_ms": 60_000});
@@ -202,6 +206,7 @@ fn parameter_example(path: &str, name: &str) -> Option<Value> {
         "id" if path.starts_with("/v1/event-subscriptions") => "evs_01jc5w7k3v0000000000000000",
         "after" => "start",
         "types" => "delivery.failed,address.*",
+        "id" if path.starts_with("/v1/notes") => "note_5f2b8c1e9a7d40365f2b",
         "id" if path.starts_with("/v1/problems") => "prb_5f2b8c1e9a7d4036",
         "id" if path.starts_with("/v1/recipients") => "u-42",
         "name" if path.starts_with("/v1/categories") => "news",

@@ -19,6 +19,7 @@ mod keys;
 mod lanes;
 mod messages;
 mod migrate;
+mod notes;
 mod output;
 mod prelude;
 mod problems;
@@ -144,6 +145,8 @@ enum CliCommand {
     Jobs(ClientArgs<jobs::JobsCommand>),
     /// Problems: what is wrong, for whom, since when. List, show, acknowledge, mute.
     Problems(ClientArgs<problems::ProblemsCommand>),
+    /// Notes of incidents, pinned on every page: list, pin, remove.
+    Notes(ClientArgs<notes::NotesCommand>),
     /// Alerts: the routes that problems are told by. List, test.
     Alerts(ClientArgs<alerts::AlertsCommand>),
     /// Events for others: read them, and subscribe webhooks to them.
@@ -270,6 +273,7 @@ impl CliCommand {
             Self::Providers(args) => args.run(providers::run).await,
             Self::Jobs(args) => args.run(jobs::run).await,
             Self::Problems(args) => args.run(problems::run).await,
+            Self::Notes(args) => args.run(notes::run).await,
             Self::Alerts(args) => args.run(alerts::run).await,
             Self::Events(args) => args.run(events::run).await,
             Self::Stats(args) => args.run(stats::run).await,

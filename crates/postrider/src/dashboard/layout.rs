@@ -7,6 +7,7 @@ use maud::{DOCTYPE, Markup, html};
 use super::action_form::hidden;
 use super::cookies;
 use super::deliveries_search::quoted;
+use super::notes::notes;
 use super::page_context::{ALL, PageContext};
 use super::refusal_page::body_headers;
 use super::role::DashboardRole;
@@ -61,7 +62,7 @@ pub(super) fn answer(page: &PageContext, parts: &PageParts<'_>, body: &Markup) -
 
 pub(super) fn page(page: &PageContext, parts: &PageParts<'_>, body: &Markup) -> Markup {
     if page.is_part {
-        return html! { main #main { (body) } };
+        return html! { main #main { (notes(page)) (body) } };
     }
     let content = html! {
         a.skip href="#main" { "Skip to the content" }
@@ -77,7 +78,7 @@ pub(super) fn page(page: &PageContext, parts: &PageParts<'_>, body: &Markup) -> 
                 }
             }
             p.stale-banner role="alert" hidden { "No news from the server for some seconds. What is shown is " b {} "." }
-            main #main tabindex="-1" { (body) }
+            main #main tabindex="-1" { (notes(page)) (body) }
         }
         (help())
     };

@@ -22,6 +22,7 @@ mod json_read;
 mod lanes_page;
 mod layout;
 mod live_stream;
+mod notes;
 mod now_page;
 mod page_context;
 mod page_parts;
@@ -78,6 +79,8 @@ pub(crate) fn router(app: SharedState, api: Router) -> Router {
         .route("/providers", get(providers_page::show))
         .route("/providers/{action}", post(provider_orders::act_on_provider))
         .route("/accounts/{name}/{action}", post(provider_orders::act_on_account))
+        .route("/notes", post(notes::pin))
+        .route("/notes/{id}/remove", post(notes::remove))
         .route("/settings", get(settings_page::show).post(settings_page::act))
         .route("/audit", get(audit_page::show))
         .route("/sign-in", get(sign_in_page::show).post(sign_in_page::sign_in))

@@ -12,6 +12,7 @@ use super::cookies::ActionNotice;
 use super::deliveries_search::quoted;
 use super::json_read::JsonRead as _;
 use super::layout::{self, PageParts, region};
+use super::notes::pin_form;
 use super::now_page::delivery_rows;
 use super::page_context::PageContext;
 use super::problem_orders;
@@ -125,6 +126,7 @@ pub(super) async fn show(page: PageContext, Path(id): Path<String>) -> PageResul
         h2 { "Examples" }
         @if samples.is_empty() { p.quiet { "No delivery of it is left." } }
         @else { (delivery_rows(&page, &samples, "Examples")) }
+        (pin_form(&page))
     };
     let cli = vec![format!("postrider problems show {}", quoted(&id))];
     let parts = PageParts { title: &title, cli, ..PageParts::default() };

@@ -24,6 +24,7 @@ mod lanes;
 mod logged_events;
 mod messages;
 mod nodes;
+mod notes;
 mod on_call;
 mod problem;
 mod providers;

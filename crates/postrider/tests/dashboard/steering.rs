@@ -1,4 +1,4 @@
-//! What a person does to steer: force a breaker, cancel what matches, name what excludes everything, verify
+//! What a person does to steer: force a breaker, cancel what matches, name what excludes everything, pin a note, verify
 //! and pause an account, read times as the recipient does.
 
 use serde_json::json;
@@ -130,6 +130,43 @@ async fn filters_are_chips_and_the_one_that_excludes_everything_is_named() {
         assert!(empty.contains("all of: state gone, channel sms"), "{empty}");
         assert_eq!(serious(&mut browser), Vec::<String>::new());
         assert_clean(&fixture, &mut browser, "the deliveries");
+    });
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_note_is_on_every_page_and_a_tenant_sees_only_what_is_meant_for_it() {
+    let fixture = DashboardFixture::new().await;
+    let mut browser = fixture.signed_in("read,manage", "*").await;
+    let mut of_tenant = fixture.signed_in("read,manage", "acme").await;
+    let note = "document.querySelector('#region-notes .note')";
+    blocking(|| {
+        for (words, to) in [("their data centre moves until noon", ""), ("Apple is late", "*")] {
+            browser.open(&fixture.url("/")).unwrap();
+            browser
+                .evaluate("document.querySelector('#note-text').closest('details').open = true")
+                .unwrap();
+            browser.fill("#note-text", words).unwrap();
+            browser
+                .evaluate(&format!("document.querySelector('#note-to').value = '{to}'"))
+                .unwrap();
+            browser.click("form[action='/notes'] button.main").unwrap();
+            browser.wait_for("document.querySelector('.notice')").unwrap();
+        }
+        // Without a reload: the page learns of it.
+        of_tenant.wait_for(note).unwrap();
+        browser.open(&fixture.url("/lanes")).unwrap();
+        browser.wait_for("document.querySelectorAll('#region-notes .note').length === 2").unwrap();
+        let shown = text(&mut browser, "#region-notes");
+        assert!(shown.contains("until noon") && shown.contains("by key_"), "{shown}");
+        assert_eq!(serious(&mut browser), Vec::<String>::new());
+        shoot(&mut browser, "note");
+        let shown = text(&mut of_tenant, "#region-notes");
+        assert!(shown.contains("Apple is late") && !shown.contains("data centre"), "{shown}");
+        let button = "document.querySelector('#region-notes button:not(.link)')";
+        assert_eq!(of_tenant.evaluate(button).unwrap(), json!(null), "it is not the tenant's");
+        browser.click("#region-notes .note form button").unwrap();
+        browser.wait_for("document.querySelectorAll('#region-notes .note').length === 1").unwrap();
+        assert_clean(&fixture, &mut browser, "the notes");
     });
 }
 
