@@ -30,8 +30,8 @@ pub struct AccountView {
 pub trait AccountListing: Send + Sync {
     fn accounts(&self, now: Timestamp) -> Vec<AccountView>;
 
-    /// Chooses an account no more until then, by an operator's order; `None` takes the order back. Does nothing if there
-    /// is no such account.
+    /// Chooses an account no more until then, by an operator's order; `None` takes the order back. Does nothing if
+    /// there is no such account.
     fn order_pause(&self, channel: ChannelKind, account: &str, until: Option<Timestamp>);
 
     /// Applies another policy of breakers to all accounts.

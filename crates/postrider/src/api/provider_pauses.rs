@@ -1,5 +1,5 @@
-//! Pauses of providers and accounts: an operator's order that holds every lane that goes there, of all tenants. A paused
-//! account is not chosen; another one takes over where there is one.
+//! Pauses of providers and accounts: an operator's order that holds every lane that goes there, of all tenants. A
+//! paused account is not chosen; another one takes over where there is one. Decides nothing about deliveries.
 
 use postrider_channels::registry;
 use postrider_core::ChannelKind;

@@ -1,5 +1,5 @@
-//! What can be ordered about a problem: its lanes with what holds each, their breaker by force, and a replay of its dead
-//! letters. Acknowledging and muting are in `problem_pages.rs`.
+//! What can be ordered about a problem: its lanes with what holds each, their breaker by force, and a replay of its
+//! dead letters. Acknowledging and muting are in `problem_pages.rs`.
 
 use maud::{Markup, html};
 use serde_json::{Value, json};
