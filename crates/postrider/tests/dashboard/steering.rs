@@ -1,7 +1,8 @@
 //! What a person does to steer: force a breaker, cancel what matches, name what excludes everything, pin a note, verify
 //! and pause an account, read times as the recipient does.
 
-use serde_json::json;
+use postrider_testkit::server::eventually;
+use serde_json::{Value, json};
 
 use super::fixture::{DashboardFixture, assert_clean, blocking, serious, shoot, text};
 
@@ -23,7 +24,7 @@ async fn a_problem_lists_its_lanes_and_its_breaker_is_forced_and_taken_back() {
         browser.click("#region-problems .problem h3 a").unwrap();
         browser.wait_for("document.querySelector('#region-lanes tbody tr a')").unwrap();
         let lanes = text(&mut browser, "#region-lanes");
-        assert!(lanes.contains("breaker") && lanes.contains("acme"), "{lanes}");
+        assert!(lanes.contains("Held by") && lanes.contains("acme"), "{lanes}");
         browser
             .evaluate("document.querySelector('#region-problems details.confirm').open = true")
             .unwrap();
@@ -176,6 +177,9 @@ async fn an_account_is_verified_and_paused_on_the_page_of_providers() {
                   credential = \"file:/nowhere/apple.pem\"\n";
     let fixture = DashboardFixture::with(broken).await;
     fixture.sent_until("acme", &fixture.healthy, "/orders/1", "sent").await;
+    let history = "/v1/stats/history?resolution=hour&kind=attempts";
+    let is_counted = |found: &Value| found["points"].as_array().is_some_and(|all| !all.is_empty());
+    eventually(&fixture.server.admin().for_tenant(Some("*".to_owned())), history, is_counted).await;
     let mut browser = fixture.signed_in("admin", "*").await;
     blocking(|| {
         browser.open(&fixture.url("/providers")).unwrap();
@@ -276,7 +280,8 @@ async fn a_chart_says_what_is_under_the_pointer_only_while_one_points_at_it() {
         assert_eq!(browser.evaluate(shown).unwrap(), json!("hidden"));
         let point = "{ const over = document.querySelector('#attempts .u-over'); \
             const at = over.getBoundingClientRect(); \
-            over.dispatchEvent(new MouseEvent('mousemove', {bubbles: true, clientX: at.left + 60, clientY: at.top + 20})); }";
+            over.dispatchEvent(new MouseEvent('mouseenter')); \
+            over.dispatchEvent(new MouseEvent('mousemove', {bubbles: true, movementX: 5, clientX: at.left + 60, clientY: at.top + 20})); }";
         browser.evaluate(point).unwrap();
         browser.wait_for(&format!("{shown} === 'visible'")).unwrap();
     });
