@@ -401,3 +401,19 @@ fn a_sign_names_the_tenants_that_it_concerns() {
     let text = serde_json::to_string(&record).unwrap();
     assert_eq!(serde_json::from_str::<ProblemRecord>(&text).unwrap(), record);
 }
+
+#[test]
+fn an_open_breaker_says_how_many_of_the_failures_were_retries() {
+    let (known, server) = (KnownFailures::default(), ServerFigures::default());
+    let mut failed = attempts("https://a", "retry_backoff", 0, 40);
+    let held = row(RollupKind::Held, "https://a", "breaker", 0, 9);
+    for (retries, words) in [(0, "40 attempts failed"), (33, "33 of them retries")] {
+        failed.figures.repeats = retries;
+        let (rows, of_tenants) = ([held.clone(), failed.clone()], [].as_slice());
+        let seen =
+            Observations { now: NOW, rows: &rows, of_tenants, server: &server, known: &known };
+        let found = look(&ProblemLimits::default(), &seen, &mut HeldMemory::default());
+        assert!(found[0].what.contains(words), "{}", found[0].what);
+        assert_eq!(found[0].what.contains("retries"), retries > 0, "{}", found[0].what);
+    }
+}

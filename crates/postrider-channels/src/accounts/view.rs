@@ -30,11 +30,21 @@ pub struct AccountView {
 pub trait AccountListing: Send + Sync {
     fn accounts(&self, now: Timestamp) -> Vec<AccountView>;
 
+    /// Chooses an account no more until then, by an operator's order; `None` takes the order back. Does nothing if
+    /// there is no such account.
+    fn order_pause(&self, channel: ChannelKind, account: &str, until: Option<Timestamp>);
+
     /// Applies another policy of breakers to all accounts.
     fn adopt_breaker(&self, policy: BreakerPolicy);
 }
 
 impl<C: Send + Sync> AccountListing for Accounts<C> {
+    fn order_pause(&self, channel: ChannelKind, account: &str, until: Option<Timestamp>) {
+        let is_named = |own: &&Arc<Account<C>>| self.kind == channel && *own.name == *account;
+        let own = self.iter().filter(is_named);
+        own.for_each(|own| own.gates().order_pause(until));
+    }
+
     fn adopt_breaker(&self, policy: BreakerPolicy) {
         self.iter().for_each(|account| account.gates().adopt(policy));
     }

@@ -52,6 +52,8 @@ gates! {
     TenantPaused = "tenant not paused",
     /// An operator paused the lane.
     Paused = "lane not paused",
+    /// An operator paused the provider, or the account.
+    ProviderPaused = "provider not paused",
     /// The provider asked to be left alone.
     RetryAfter = "provider takes calls",
     /// The provider's breaker is open.

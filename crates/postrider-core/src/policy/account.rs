@@ -22,9 +22,14 @@ const PROBE_PAUSE: Duration = Duration::from_secs(1);
 /// An attempt waits this long at most for an account's quota; beyond that its delivery is put off.
 pub const SHORT_WAIT: Duration = Duration::from_secs(1);
 
+/// How soon to ask again whether an operator's pause was taken back.
+const ORDER_PAUSE: Duration = Duration::from_secs(60);
+
 /// What is known about one account.
 #[derive(Debug, Clone)]
 pub struct AccountGates {
+    /// The end of an operator's pause.
+    paused_until: Option<Timestamp>,
     pause: Pause,
     credential: CredentialBreaker,
     quota: Option<AccountQuota>,
@@ -84,6 +89,7 @@ impl AccountGates {
     /// Uses only this worker's part of the quota.
     pub fn new(policy: BreakerPolicy, quota: Option<Rate>, share: Arc<WorkShare>) -> Self {
         Self {
+            paused_until: None,
             pause: Pause::default(),
             credential: CredentialBreaker::new(policy),
             quota: quota.map(|rate| AccountQuota::new(rate, share)),
@@ -95,8 +101,18 @@ impl AccountGates {
         self.credential.adopt(policy);
     }
 
+    /// Uses the account no more until then, by an operator's order; `None` takes the order back.
+    pub fn order_pause(&mut self, until: Option<Timestamp>) {
+        self.paused_until = until;
+    }
+
     /// Whether it could be used now, or within a [`SHORT_WAIT`]. Takes nothing.
     pub fn ready(&mut self, now: Timestamp) -> Result<(), AccountHold> {
+        if let Some(end) = self.paused_until.filter(|end| *end > now) {
+            // What waits for the end would not notice that the order is taken back.
+            let until = end.min(now + ORDER_PAUSE);
+            return Err(AccountHold { by: Gate::ProviderPaused, until });
+        }
         if let Some(until) = self.pause.until(now) {
             return Err(AccountHold { by: Gate::RetryAfter, until });
         }
@@ -293,6 +309,20 @@ mod tests {
         spent.take(NOW).unwrap();
         let held = spent.ready(NOW).unwrap_err();
         assert_eq!((held.by, held.until), (Gate::RateLimit, NOW + Duration::from_secs(10)));
+    }
+
+    #[test]
+    fn an_account_that_an_operator_paused_is_held_until_its_end_or_until_it_is_resumed() {
+        let mut paused = standing();
+        paused.order_pause(Some(NOW + Duration::from_secs(30)));
+        let held = paused.ready(NOW).unwrap_err();
+        assert_eq!((held.by, held.until), (Gate::ProviderPaused, NOW + Duration::from_secs(30)));
+        assert!(paused.take(NOW).is_err());
+        assert_eq!(paused.ready(held.until), Ok(()));
+        paused.order_pause(Some(Timestamp::MAX));
+        assert_eq!(paused.ready(NOW).unwrap_err().until, NOW + ORDER_PAUSE, "it is asked again");
+        paused.order_pause(None);
+        assert_eq!(paused.ready(NOW), Ok(()));
     }
 
     #[test]

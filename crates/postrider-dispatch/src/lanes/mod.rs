@@ -42,7 +42,7 @@ use global::GlobalCalls;
 use health_news::HealthNews;
 pub use health_news::OriginNews;
 use operator::OperatorOrders;
-pub use operator::{OperatorOrder, PausedLane};
+pub use operator::{OperatorOrder, PausedLane, PausedProvider};
 use permit::CallPermit;
 pub(crate) use permit::{CallTicket, LanePermit};
 use provider::{FreedPlaces, LaneProvider};
@@ -339,6 +339,32 @@ impl Lanes {
     /// By name.
     pub fn paused_tenants(&self) -> Vec<(TenantId, OperatorOrder)> {
         self.operator.tenants()
+    }
+
+    /// Leases nothing more that goes to a provider, or through an account, until it is resumed or its order ends. The
+    /// first order stands.
+    pub fn pause_provider(
+        &self,
+        channel: ChannelKind,
+        provider: Arc<str>,
+        order: OperatorOrder,
+    ) -> OperatorOrder {
+        let order = self.operator.pause_provider((channel, provider), order, self.clock.now());
+        self.acted();
+        order
+    }
+
+    /// False if it was not paused.
+    pub fn resume_provider(&self, channel: ChannelKind, provider: &Arc<str>) -> bool {
+        let key = (channel, provider.clone());
+        let was_paused = self.operator.resume_provider(&key, self.clock.now());
+        self.acted();
+        was_paused
+    }
+
+    /// Providers and accounts, by channel and name.
+    pub fn paused_providers(&self) -> Vec<PausedProvider> {
+        self.operator.providers(self.clock.now())
     }
 
     /// Forces the breaker of a lane's provider, or of all its accounts, by an operator's order; `None` takes

@@ -1,4 +1,4 @@
-//! Orders of operators about lanes, tenants and providers. An order holds until it is taken back, or until
+//! Orders of operators about lanes, tenants, providers and accounts. An order holds until it is taken back, or until
 //! its time is over. Makes nothing durable: the caller does. Without an order, asking costs nothing.
 
 use std::collections::HashMap;
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use postrider_core::policy::breaker::BreakerOverride;
-use postrider_core::{Gate, LaneKey, LaneState, TenantId, Timestamp};
+use postrider_core::{ChannelKind, Gate, LaneKey, LaneState, TenantId, Timestamp};
 
 use super::ProviderKey;
 
@@ -49,6 +49,15 @@ pub struct PausedLane {
     pub order: OperatorOrder,
 }
 
+/// A provider or an account that an operator paused.
+#[derive(Debug, Clone)]
+pub struct PausedProvider {
+    pub channel: ChannelKind,
+    /// An origin, or the name of an account.
+    pub provider: Arc<str>,
+    pub order: OperatorOrder,
+}
+
 #[derive(Default)]
 pub(super) struct OperatorOrders {
     pauses: Mutex<PauseOrders>,
@@ -61,36 +70,97 @@ pub(super) struct OperatorOrders {
 struct PauseOrders {
     lanes: HashMap<Arc<LaneKey>, PausedLane>,
     tenants: HashMap<TenantId, OperatorOrder>,
+    providers: HashMap<ProviderKey, OperatorOrder>,
+}
+
+impl OperatorOrder {
+    /// What it does to a lane: nothing if it is over.
+    fn holds(&self, on: Gate, now: Timestamp) -> Option<LaneState> {
+        match self.until {
+            Some(until) if until <= now => None,
+            Some(until) => Some(LaneState::Waiting { on, until }),
+            None => Some(LaneState::Blocked { on }),
+        }
+    }
 }
 
 impl OperatorOrders {
-    /// The pause that holds the lane, if there is one.
-    pub(super) fn pause_state(&self, lane: &LaneKey, now: Timestamp) -> Option<LaneState> {
+    /// The pause that holds the lane at this provider, if there is one.
+    pub(super) fn pause_state(
+        &self,
+        lane: &LaneKey,
+        provider: &ProviderKey,
+        now: Timestamp,
+    ) -> Option<LaneState> {
         if self.paused.load(Ordering::Acquire) == 0 {
             return None;
         }
         let pauses = self.pauses();
-        let held = |on, order: &OperatorOrder| match order.until {
-            Some(until) if until <= now => None,
-            Some(until) => Some(LaneState::Waiting { on, until }),
-            None => Some(LaneState::Blocked { on }),
-        };
         let tenant = pauses.tenants.get(&lane.tenant);
-        let tenant = tenant.and_then(|order| held(Gate::TenantPaused, order));
-        let own = || pauses.lanes.get(lane).and_then(|lane| held(Gate::Paused, &lane.order));
-        tenant.or_else(own)
+        let tenant = tenant.and_then(|order| order.holds(Gate::TenantPaused, now));
+        let own = || pauses.lanes.get(lane)?.order.holds(Gate::Paused, now);
+        let provider = || pauses.providers.get(provider)?.holds(Gate::ProviderPaused, now);
+        tenant.or_else(own).or_else(provider)
     }
 
-    /// Who paused the lane's tenant, and who the lane.
+    /// The pause of a provider or account, whatever lane asks.
+    pub(super) fn provider_pause_state(
+        &self,
+        provider: &ProviderKey,
+        now: Timestamp,
+    ) -> Option<LaneState> {
+        if self.paused.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        self.pauses().providers.get(provider)?.holds(Gate::ProviderPaused, now)
+    }
+
+    /// Who paused the lane's tenant, who the lane, and who its provider: each with its gate.
     pub(super) fn pauses_of(
         &self,
         lane: &LaneKey,
+        provider: &ProviderKey,
         now: Timestamp,
-    ) -> (Option<OperatorOrder>, Option<OperatorOrder>) {
+    ) -> [(Gate, Option<OperatorOrder>); 3] {
         let pauses = self.pauses();
         let tenant = pauses.tenants.get(&lane.tenant).cloned();
         let own = pauses.lanes.get(lane).map(|paused| paused.order.clone());
-        (tenant.filter(|order| !order.is_over(now)), own.filter(|order| !order.is_over(now)))
+        let provider = pauses.providers.get(provider).cloned();
+        let all =
+            [(Gate::TenantPaused, tenant), (Gate::Paused, own), (Gate::ProviderPaused, provider)];
+        all.map(|(gate, order)| (gate, order.filter(|order| !order.is_over(now))))
+    }
+
+    /// The first order stands, as long as it holds.
+    pub(super) fn pause_provider(
+        &self,
+        provider: ProviderKey,
+        order: OperatorOrder,
+        now: Timestamp,
+    ) -> OperatorOrder {
+        self.changed(|pauses| {
+            pauses.providers.retain(|_, order| !order.is_over(now));
+            pauses.providers.entry(provider).or_insert(order).clone()
+        })
+    }
+
+    pub(super) fn resume_provider(&self, provider: &ProviderKey, now: Timestamp) -> bool {
+        let removed = self.changed(|pauses| pauses.providers.remove(provider));
+        removed.is_some_and(|order| !order.is_over(now))
+    }
+
+    /// By channel and name.
+    pub(super) fn providers(&self, now: Timestamp) -> Vec<PausedProvider> {
+        let pauses = self.pauses();
+        let holding = pauses.providers.iter().filter(|(_, order)| !order.is_over(now));
+        let paused = holding.map(|((channel, provider), order)| PausedProvider {
+            channel: *channel,
+            provider: provider.clone(),
+            order: order.clone(),
+        });
+        let mut all: Vec<_> = paused.collect();
+        all.sort_by(|a, b| (a.channel, &a.provider).cmp(&(b.channel, &b.provider)));
+        all
     }
 
     /// The first order stands, as long as it holds.
@@ -152,7 +222,8 @@ impl OperatorOrders {
     fn changed<T>(&self, change: impl FnOnce(&mut PauseOrders) -> T) -> T {
         let mut pauses = self.pauses();
         let answer = change(&mut pauses);
-        self.paused.store(pauses.lanes.len() + pauses.tenants.len(), Ordering::Release);
+        let paused = pauses.lanes.len() + pauses.tenants.len() + pauses.providers.len();
+        self.paused.store(paused, Ordering::Release);
         answer
     }
 

@@ -92,6 +92,7 @@ impl LaneReport {
         let detail = match by {
             Gate::Credential => format!("its credential is refused until {until}"),
             Gate::RateLimit => format!("its quota is used up until {until}"),
+            Gate::ProviderPaused => "paused by an operator".to_owned(),
             _ => format!("the provider asked to be left alone until {until}"),
         };
         let verdict = GateVerdict { gate: by, open: false, until: Some(until), detail };
@@ -126,8 +127,20 @@ impl LaneReport {
 
 /// Whether another account may be well while this gate is closed.
 fn is_of_account(gate: Gate) -> bool {
-    use Gate::{Breaker, Concurrency, Credential, MassGone, Pace, RateLimit, RetryAfter};
-    matches!(gate, RetryAfter | Breaker | Credential | MassGone | Pace | RateLimit | Concurrency)
+    use Gate::{
+        Breaker, Concurrency, Credential, MassGone, Pace, ProviderPaused, RateLimit, RetryAfter,
+    };
+    matches!(
+        gate,
+        ProviderPaused
+            | RetryAfter
+            | Breaker
+            | Credential
+            | MassGone
+            | Pace
+            | RateLimit
+            | Concurrency
+    )
 }
 
 fn state_of(gates: &[GateVerdict]) -> LaneState {

@@ -10,6 +10,7 @@ use postrider_core::{
     Class, DeadReason, DeliveryId, Gate, LaneKey, LaneState, Outcome, State, TenantId,
 };
 use postrider_dispatch::DispatchLimits;
+use postrider_dispatch::lanes::OperatorOrder;
 
 use crate::account_channel::{AccountBehavior, AccountChannel};
 use crate::fixture::{DispatchFixture, WEBHOOK, order, settle_down};
@@ -216,4 +217,66 @@ async fn a_reload_keeps_what_was_learned_about_an_account() {
     fixture.adopt(limits);
     settle_down().await;
     assert_eq!(fixture.lanes.report(&lane("a", "transactional")).state, before);
+}
+
+fn paused_for(fixture: &DispatchFixture, for_s: Option<u64>) -> OperatorOrder {
+    let until = for_s.map(|for_s| fixture.now() + Duration::from_secs(for_s));
+    OperatorOrder { reason: Some("a new contract".into()), until, ..order() }
+}
+
+#[tokio::test]
+async fn a_paused_account_is_not_chosen_and_explain_names_it() {
+    let (mut fixture, channel) =
+        started(&[("a", &["first", "second"]), ("b", &["first"])], 64).await;
+    let order = paused_for(&fixture, None);
+    fixture.lanes.pause_provider(WEBHOOK, "first".into(), order);
+    let ids = submit(&mut fixture, "a", 5, "").await;
+    all_sent(&fixture, &ids).await;
+    assert_eq!((channel.calls("first", "a"), channel.calls("second", "a")), (0, 5));
+    let report = fixture.lanes.report(&lane("a", "transactional"));
+    let breaker = report.gates.iter().find(|verdict| verdict.gate == Gate::Breaker).unwrap();
+    assert!(breaker.detail.contains("account first is left out: paused by"), "{breaker:?}");
+    let waits = submit(&mut fixture, "b", 2, "").await;
+    fixture.clock.advance(Duration::from_secs(3_600));
+    settle_down().await;
+    assert_eq!(fixture.delivery(waits[0]).await.state, State::Queued, "however long");
+    let held = fixture.lanes.report(&lane("b", "transactional"));
+    assert_eq!(held.state, LaneState::Blocked { on: Gate::ProviderPaused });
+    let why = &held.held_by().unwrap().detail;
+    assert!(
+        why.starts_with("account first: paused by") && why.ends_with(": a new contract"),
+        "{why}"
+    );
+    assert!(fixture.lanes.resume_provider(WEBHOOK, &"first".into()));
+    all_sent(&fixture, &waits).await;
+    assert_eq!(channel.calls("first", "b"), 2);
+}
+
+#[tokio::test]
+async fn a_pause_of_a_provider_holds_its_lanes_of_all_tenants_and_ends_by_itself() {
+    let mut fixture = DispatchFixture::new(vec![]);
+    fixture.start().await;
+    let until = fixture.now() + Duration::from_secs(60);
+    let order = paused_for(&fixture, Some(60));
+    let first = fixture.lanes.pause_provider(WEBHOOK, "https://hooks.example".into(), order);
+    let later = fixture.lanes.pause_provider(
+        WEBHOOK,
+        "https://hooks.example".into(),
+        OperatorOrder::new("another", fixture.now()),
+    );
+    assert_eq!(later, first, "the first order stands");
+    let mut waits = Vec::new();
+    for tenant in ["a", "b"] {
+        waits.extend(submit(&mut fixture, tenant, 1, "").await);
+    }
+    settle_down().await;
+    for (tenant, id) in ["a", "b"].into_iter().zip(&waits) {
+        assert_eq!(fixture.delivery(*id).await.state, State::Queued);
+        let report = fixture.lanes.report(&lane(tenant, "transactional"));
+        assert_eq!(report.state, LaneState::Waiting { on: Gate::ProviderPaused, until });
+    }
+    assert_eq!(fixture.lanes.paused_providers().len(), 1);
+    fixture.clock.advance(Duration::from_secs(61));
+    all_sent(&fixture, &waits).await;
+    assert!(fixture.lanes.paused_providers().is_empty(), "it is over");
 }

@@ -2,11 +2,13 @@
 
 use postrider_channels::accounts::AccountView;
 use postrider_channels::accounts::health::{CredentialStatus, CredentialView};
-use postrider_core::Timestamp;
 use postrider_core::policy::validity::Validity;
+use postrider_core::{Gate, Timestamp};
+use postrider_dispatch::lanes::PausedProvider;
 
 use super::ApiState;
 use super::prelude::*;
+use super::provider_pauses::ProviderPauseBody;
 
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct AccountList {
@@ -24,11 +26,15 @@ pub(crate) struct AccountBody {
     pub cost: f64,
     /// `ready` or `held`.
     pub state: &'static str,
-    /// What holds it: its credential, its breaker, its quota, or a wait that the provider asked for.
+    /// What holds it: an operator's pause, its credential, its breaker, its quota, or a wait that the provider asked
+    /// for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held_by: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<Time>,
+    /// An operator paused it: it is not chosen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub paused: Option<ProviderPauseBody>,
     /// Attempts that went through it since the start.
     pub calls: u64,
     /// Attempts that another account took over.
@@ -75,7 +81,12 @@ impl CredentialBody {
 }
 
 impl AccountBody {
-    fn new(view: AccountView, seen: &[CredentialView], now: Timestamp) -> Self {
+    fn new(
+        view: AccountView,
+        paused: Option<ProviderPauseBody>,
+        seen: &[CredentialView],
+        now: Timestamp,
+    ) -> Self {
         let own = seen.iter().filter(|seen| seen.account == view.name);
         let credentials: Vec<_> =
             own.map(|seen| CredentialBody::new(&seen.credential, now)).collect();
@@ -90,6 +101,7 @@ impl AccountBody {
             state: if view.held.is_some() { "held" } else { "ready" },
             held_by: view.held.map(|(by, _)| by),
             until: view.held.and_then(|(_, until)| until).map(Into::into),
+            paused,
             calls: view.calls,
             failovers: view.failovers,
             credential,
@@ -102,14 +114,33 @@ impl ApiState {
     /// All accounts of all channels at this moment, with what holds each in its channel or in the lanes.
     pub(crate) fn account_views(&self) -> Vec<AccountView> {
         let now = self.clock.now();
+        let paused = self.lanes.paused_providers();
         let view = |view: AccountView| {
+            let is_own = |paused: &&PausedProvider| {
+                paused.channel == view.channel && paused.provider == view.name
+            };
+            let pause = paused.iter().find(is_own);
+            let pause = pause.map(|paused| (Gate::ProviderPaused.name(), paused.order.until));
             let in_lanes = || {
                 let held = self.lanes.account_hold(view.channel, &view.name);
                 held.map(|(gate, until)| (gate.name(), until))
             };
-            AccountView { held: view.held.or_else(in_lanes), ..view }
+            AccountView { held: pause.or(view.held).or_else(in_lanes), ..view }
         };
         self.books.iter().flat_map(|book| book.accounts(now)).map(view).collect()
+    }
+
+    /// The same as they are answered.
+    pub(super) fn account_bodies(&self) -> Vec<AccountBody> {
+        let (seen, now) = (self.watch.seen(), self.clock.now());
+        let paused = self.lanes.paused_providers();
+        let body = |view: AccountView| {
+            let own = paused
+                .iter()
+                .find(|paused| paused.channel == view.channel && paused.provider == view.name);
+            AccountBody::new(view, own.map(|own| (&own.order).into()), &seen, now)
+        };
+        self.account_views().into_iter().map(body).collect()
     }
 }
 
@@ -117,7 +148,5 @@ impl ApiState {
 #[utoipa::path(get, path = "/v1/accounts", tag = "lanes",
     responses((status = 200, body = AccountList), (status = 403, body = Problem)))]
 pub(crate) async fn list(State(app): State<SharedState>, _: ServerReadAccess) -> Json<AccountList> {
-    let (seen, now) = (app.watch.seen(), app.clock.now());
-    let body = |view| AccountBody::new(view, &seen, now);
-    Json(AccountList { accounts: app.account_views().into_iter().map(body).collect() })
+    Json(AccountList { accounts: app.account_bodies() })
 }

@@ -214,7 +214,8 @@ pub(crate) struct PauseRequest {
 }
 
 impl PauseRequest {
-    fn order(self, order: OperatorOrder) -> ApiResult<OperatorOrder> {
+    /// The order, with its reason and its end.
+    pub(crate) fn order(self, order: OperatorOrder) -> ApiResult<OperatorOrder> {
         if let Some(reason) = &self.reason
             && (reason.chars().count() > REASON_MAX || reason.chars().any(char::is_control))
         {
@@ -325,6 +326,10 @@ pub(crate) fn can_do(id: LaneId, standing: &LaneReport) -> Vec<String> {
         None => vec![format!("postrider lanes pause {id}")],
         Some(Gate::TenantPaused) => vec!["postrider tenants resume TENANT   (admin key)".into()],
         Some(Gate::Paused) => vec![format!("postrider lanes resume {id}")],
+        Some(Gate::ProviderPaused) => vec![
+            "postrider accounts resume NAME, or postrider providers resume CHANNEL PROVIDER   (admin key)"
+                .into(),
+        ],
         Some(Gate::Breaker | Gate::RetryAfter) => {
             vec![format!("postrider lanes breaker {id} closed   (send anyway)")]
         }

@@ -1,6 +1,7 @@
 //! The HTTP API: routes, access rights, request and response bodies. Decides nothing about a message:
 //! the intake and the store do.
 
+mod account_orders;
 mod accounts;
 mod addresses;
 mod alerts;
@@ -31,6 +32,7 @@ mod lanes;
 mod lines;
 mod logged_events;
 mod messages;
+mod notes;
 pub mod openapi;
 mod openapi_examples;
 mod openapi_problems;
@@ -41,6 +43,7 @@ mod portal_links;
 mod prelude;
 mod problem;
 mod problems;
+mod provider_pauses;
 mod receipts;
 mod request_limits;
 mod schema;
@@ -75,7 +78,7 @@ use crate::config::Config;
 use crate::events::EventRecorder;
 use crate::keys::session::SignInCodes;
 use crate::keys::{ApiKeys, Caller, SigningKeys};
-use crate::live::{AudienceSettings, LiveConfig, OperatorActions, TemplateStore};
+use crate::live::{AudienceSettings, LiveConfig, NoteBoard, OperatorActions, TemplateStore};
 use crate::quotas::TenantQuotas;
 use crate::receipts::{ReceiptRecorder, ReceiptTokens};
 use crate::rollups::RollupCounter;
@@ -89,7 +92,7 @@ use extract::CallRules;
 pub(crate) use overview::load_and_capacity;
 pub use problem::Problem;
 pub use request_limits::{CallGate, OpenPermit};
-pub(crate) use request_limits::{KeyCallPlace, network_of};
+pub(crate) use request_limits::{KeyCallPlace, RequestBucket, network_of};
 pub(crate) use views::DeliveryBody;
 
 /// The parts of a server that handlers use.
@@ -98,6 +101,7 @@ pub struct ApiParts {
     pub operator: OperatorActions,
     pub templates: Arc<TemplateStore>,
     pub audience: AudienceSettings,
+    pub notes: NoteBoard,
     pub store: Arc<dyn Store>,
     pub intake: Arc<MessageIntake>,
     pub lanes: Arc<Lanes>,

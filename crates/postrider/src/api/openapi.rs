@@ -10,10 +10,11 @@ use super::audience::{
 };
 use super::settings::{classes, limits, tenants};
 use super::{
-    SharedState, accounts, addresses, alerts, api_keys, audit, batch, callbacks, dead_letters,
-    deliveries, encryption, event_secrets, event_subscriptions, events, held, history, job_result,
-    jobs, lanes, messages, openapi_examples, openapi_problems, overview, portal_links, problems,
-    receipts, settings, sign_in, signing_keys, strikes, templates,
+    SharedState, account_orders, accounts, addresses, alerts, api_keys, audit, batch, callbacks,
+    dead_letters, deliveries, encryption, event_secrets, event_subscriptions, events, held,
+    history, job_result, jobs, lanes, messages, notes, openapi_examples, openapi_problems,
+    overview, portal_links, problems, provider_pauses, receipts, settings, sign_in, signing_keys,
+    strikes, templates,
 };
 
 pub(super) type Route = (&'static str, &'static [&'static str], MethodRouter<SharedState>);
@@ -37,7 +38,7 @@ macro_rules! api {
                 (name = "addresses", description = "Where recipients can be reached"),
                 (name = "audience", description = "Whom to reach: recipients, preferences, suppressions"),
                 (name = "templates", description = "Content with variables"),
-                (name = "problems", description = "What is wrong, for whom, since when; alerts"),
+                (name = "problems", description = "What is wrong, for whom, since when; alerts; notes of operators"),
                 (name = "events", description = "What happens, for others: webhooks, and reading by cursor"),
                 (name = "lanes", description = "What waits for what: limits, breakers, accounts"),
                 (name = "overview", description = "Health, figures, events"),
@@ -120,6 +121,8 @@ api! {
     "/v1/problems/{id}/unacknowledge" => post(problems::unacknowledge);
     "/v1/problems/{id}/mute" => post(problems::mute);
     "/v1/problems/{id}/unmute" => post(problems::unmute);
+    "/v1/notes" => get(notes::list), post(notes::create);
+    "/v1/notes/{id}" => delete(notes::remove);
     "/v1/alerts" => get(alerts::list);
     "/v1/alerts/test" => post(alerts::test);
     "/v1/lanes" => get(lanes::list);
@@ -128,6 +131,12 @@ api! {
     "/v1/lanes/{id}/resume" => post(lanes::resume);
     "/v1/lanes/{id}/breaker" => post(lanes::breaker);
     "/v1/accounts" => get(accounts::list);
+    "/v1/accounts/{name}/verify" => post(account_orders::verify);
+    "/v1/accounts/{name}/pause" => post(account_orders::pause);
+    "/v1/accounts/{name}/resume" => post(account_orders::resume);
+    "/v1/providers/paused" => get(provider_pauses::list);
+    "/v1/providers/pause" => post(provider_pauses::pause);
+    "/v1/providers/resume" => post(provider_pauses::resume);
     "/v1/config/reload" => post(settings::reload);
     "/v1/events" => get(events::events);
     "/v1/event-subscriptions" => get(event_subscriptions::list), post(event_subscriptions::create);

@@ -100,6 +100,19 @@ fn body_examples(method: &str, path: &str) -> NamedExamples {
             let reason = "their maintenance until 14:00";
             vec![("for an hour", json!({"reason": reason, "for_s": 3600}))]
         }
+        ("post", "/v1/accounts/{name}/pause") => {
+            let reason = "a new contract from noon on";
+            vec![("for an hour", json!({"reason": reason, "for_s": 3600}))]
+        }
+        ("post", "/v1/providers/pause") => vec![(
+            "a receiver for an hour",
+            json!({"channel": "webhook", "provider": "https://hooks.example.com",
+            "reason": "their maintenance until 14:00", "for_s": 3600}),
+        )],
+        ("post", "/v1/providers/resume") => vec![(
+            "a receiver",
+            json!({"channel": "webhook", "provider": "https://hooks.example.com"}),
+        )],
         ("post", "/v1/portal-links") => {
             vec![("reads for a week", json!({"tenant": TENANT, "expires_in_s": 604_800}))]
         }
@@ -121,6 +134,10 @@ fn body_examples(method: &str, path: &str) -> NamedExamples {
             "another receiver",
             json!({"name": "support", "url": "https://example.com/events/v2",
             "events": {"types": ["delivery.*"]}, "enabled": true}),
+        )],
+        ("post", "/v1/notes") => vec![(
+            "for everybody, four hours",
+            json!({"text": "Push to Apple is late; we are on it", "to": "*", "for_s": 14_400}),
         )],
         ("post", "/v1/alerts/test") => vec![("all routes", json!({}))],
         ("put", "/v1/classes/{name}") => {
@@ -199,6 +216,7 @@ fn parameter_example(path: &str, name: &str) -> Option<Value> {
         "id" if path.starts_with("/v1/event-subscriptions") => "evs_01jc5w7k3v0000000000000000",
         "after" => "start",
         "types" => "delivery.failed,address.*",
+        "id" if path.starts_with("/v1/notes") => "note_5f2b8c1e9a7d40365f2b",
         "id" if path.starts_with("/v1/problems") => "prb_5f2b8c1e9a7d4036",
         "id" if path.starts_with("/v1/recipients") => "u-42",
         "name" if path.starts_with("/v1/categories") => "news",
@@ -211,6 +229,7 @@ fn parameter_example(path: &str, name: &str) -> Option<Value> {
         "campaign" => "autumn",
         "name" if path.starts_with("/v1/classes") => "otp",
         "name" if path.starts_with("/v1/templates") => "shipped",
+        "name" if path.starts_with("/v1/accounts") => "mail-eu",
         "name" => TENANT,
         "token" => RECEIPT_TOKEN,
         "section" => "webhook",

@@ -4,6 +4,7 @@ use clap::ValueEnum;
 
 use super::keys::seconds;
 use super::prelude::*;
+use super::providers::pause_body;
 
 #[derive(Debug, Subcommand)]
 #[command(after_help = "Examples:
@@ -82,16 +83,7 @@ pub(super) async fn run(command: LanesCommand, session: ServerSession) -> CliRes
             return session.get(&path, |list| table(items(list, "lanes"), &COLUMNS)).await;
         }
         LanesCommand::Show { id } => return session.get(&format!("/v1/lanes/{id}"), detail).await,
-        LanesCommand::Pause { id, reason, for_s } => {
-            let mut body = json!({});
-            if let Some(reason) = reason {
-                body["reason"] = reason.into();
-            }
-            if let Some(for_s) = for_s {
-                body["for_s"] = for_s.into();
-            }
-            (id, "pause", body)
-        }
+        LanesCommand::Pause { id, reason, for_s } => (id, "pause", pause_body(reason, for_s)),
         LanesCommand::Resume { id } => (id, "resume", Value::Null),
         LanesCommand::Breaker { id, force } => {
             let word = match force {

@@ -29,10 +29,16 @@ pub(super) enum DeliveriesCommand {
     Show { id: String },
     /// Cancel what is not yet sent of those that match, in the background.
     Cancel {
+        /// queued, sending, retrying or parked
+        #[arg(long)]
+        state: Option<String>,
         #[command(flatten)]
         choice: DeliveryChoiceArgs,
         #[command(flatten)]
         lane: LaneChoiceArgs,
+        /// Those of the message that was accepted under this key.
+        #[arg(long)]
+        idempotency_key: Option<String>,
         /// All pending deliveries.
         #[arg(long)]
         all: bool,
@@ -54,6 +60,12 @@ pub(super) enum DeliveriesCommand {
         choice: DeliveryChoiceArgs,
         #[command(flatten)]
         lane: LaneChoiceArgs,
+        /// Why they are dead letters, such as retries_exhausted
+        #[arg(long)]
+        reason: Option<String>,
+        /// Those of the message that was accepted under this key.
+        #[arg(long)]
+        idempotency_key: Option<String>,
         /// ndjson or csv
         #[arg(long, default_value = "ndjson")]
         format: String,
@@ -148,17 +160,28 @@ pub(super) async fn deliveries(command: DeliveriesCommand, session: ServerSessio
             ]);
             session.get(&with_query("/v1/deliveries", &query), delivery_table).await
         }
-        DeliveriesCommand::Cancel { choice, lane, all, reason, rate, job } => {
-            let fields = choice.fields().into_iter().chain(lane.fields());
+        DeliveriesCommand::Cancel {
+            state,
+            choice,
+            lane,
+            idempotency_key,
+            all,
+            reason,
+            rate,
+            job,
+        } => {
+            let own = [("state", state), ("idempotency_key", idempotency_key)];
+            let fields = choice.fields().into_iter().chain(lane.fields()).chain(own);
             let mut body = selection("deliveries", &[], fields, all)?;
             body.insert("kind".to_owned(), "cancel".into());
             body.extend(reason.map(|text| ("reason".to_owned(), text.into())));
             body.extend(rate.map(|rate| ("rate_per_s".to_owned(), json!(rate))));
             jobs::make(body.into(), &job, &session).await
         }
-        DeliveriesCommand::Export { state, choice, lane, format, out } => {
-            let fields = choice.fields().into_iter().chain(lane.fields());
-            let fields = fields.chain([("state", state)]).filter(|(_, value)| value.is_some());
+        DeliveriesCommand::Export { state, choice, lane, reason, idempotency_key, format, out } => {
+            let own = [("state", state), ("reason", reason), ("idempotency_key", idempotency_key)];
+            let fields = choice.fields().into_iter().chain(lane.fields()).chain(own);
+            let fields = fields.filter(|(_, value)| value.is_some());
             let filter: Map<String, Value> =
                 fields.map(|(name, value)| (name.to_owned(), json!(value))).collect();
             let body = json!({"kind": "export", "filter": filter, "format": format});

@@ -19,9 +19,11 @@ mod keys;
 mod lanes;
 mod messages;
 mod migrate;
+mod notes;
 mod output;
 mod prelude;
 mod problems;
+mod providers;
 mod selection;
 mod send;
 mod serve;
@@ -135,12 +137,16 @@ enum CliCommand {
     WebhookSecrets(ClientArgs<keys::WebhookSecretsCommand>),
     /// Lanes: list, show, pause, resume, and the breakers of their providers.
     Lanes(ClientArgs<lanes::LanesCommand>),
-    /// Accounts at providers: which are used, which are held, why and until when.
+    /// Accounts at providers: which are used, which are held, why and until when. List, verify, pause, resume.
     Accounts(ClientArgs<accounts::AccountsCommand>),
+    /// Providers without accounts: pause and resume them.
+    Providers(ClientArgs<providers::ProvidersCommand>),
     /// Jobs in the background: replay, discard, cancel, export. List, show, pause, resume, abort.
     Jobs(ClientArgs<jobs::JobsCommand>),
     /// Problems: what is wrong, for whom, since when. List, show, acknowledge, mute.
     Problems(ClientArgs<problems::ProblemsCommand>),
+    /// Notes of incidents, pinned on every page: list, pin, remove.
+    Notes(ClientArgs<notes::NotesCommand>),
     /// Alerts: the routes that problems are told by. List, test.
     Alerts(ClientArgs<alerts::AlertsCommand>),
     /// Events for others: read them, and subscribe webhooks to them.
@@ -264,8 +270,10 @@ impl CliCommand {
             Self::WebhookSecrets(args) => args.run(keys::webhook_secrets).await,
             Self::Lanes(args) => args.run(lanes::run).await,
             Self::Accounts(args) => args.run(accounts::run).await,
+            Self::Providers(args) => args.run(providers::run).await,
             Self::Jobs(args) => args.run(jobs::run).await,
             Self::Problems(args) => args.run(problems::run).await,
+            Self::Notes(args) => args.run(notes::run).await,
             Self::Alerts(args) => args.run(alerts::run).await,
             Self::Events(args) => args.run(events::run).await,
             Self::Stats(args) => args.run(stats::run).await,

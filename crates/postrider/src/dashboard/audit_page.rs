@@ -42,7 +42,7 @@ pub(super) async fn show(page: PageContext) -> PageResult {
         }
     };
     let cli = command("postrider audit list", &page.query, &FILTERS);
-    let parts = PageParts { title: "Audit", cli: vec![cli], lasting_link: None };
+    let parts = PageParts { title: "Audit", cli: vec![cli], ..PageParts::default() };
     Ok(layout::answer(&page, &parts, &body).into_response())
 }
 

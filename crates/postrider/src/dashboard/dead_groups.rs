@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::api_calls::PageCallResult;
 use super::json_read::JsonRead as _;
@@ -43,8 +43,6 @@ pub(super) struct DeadGroups {
 }
 
 impl DeadCause {
-    const FIELDS: [&'static str; 5] = ["tenant", "channel", "provider", "reason", "error"];
-
     pub(super) fn of(item: &Value) -> Self {
         let last = item.list("log").last().cloned().unwrap_or_default();
         let error = if last.has("code") { last.text("code") } else { last.text("detail") };
@@ -57,34 +55,15 @@ impl DeadCause {
         }
     }
 
-    /// From the parameters of an address, or the fields of a form.
-    pub(super) fn read<'a>(get: impl Fn(&'static str) -> Option<&'a str>) -> Self {
-        let [tenant, channel, provider, reason, error] =
-            Self::FIELDS.map(|name| get(name).unwrap_or_default().to_owned());
-        Self { tenant, channel, provider, reason, error }
-    }
-
-    pub(super) fn fields(&self) -> [(&'static str, &str); 5] {
-        let values = [&self.tenant, &self.channel, &self.provider, &self.reason, &self.error];
-        let mut fields = Self::FIELDS.map(|name| (name, ""));
-        fields.iter_mut().zip(values).for_each(|(field, value)| field.1 = value);
-        fields
-    }
-
-    /// What the API takes as a filter: exactly this cause. The tenant is that of the call.
-    pub(super) fn filter(&self) -> Value {
-        let fields = self.exact_fields().into_iter().filter(|(name, _)| *name != "tenant");
-        let fields: Map<String, Value> =
-            fields.map(|(name, value)| (name.to_owned(), value.into())).collect();
-        Value::Object(fields)
-    }
-
-    /// The fields by the names of the API. Only the error may be empty: then the last attempt told none.
+    /// Exactly this cause, by the names of the API, but for the tenant. Only the error may be empty: then the last
+    /// attempt told none.
     pub(super) fn exact_fields(&self) -> Vec<(&'static str, &str)> {
-        let exact = self.fields().map(|(name, value)| match name {
-            "error" => ("error_is", value),
-            name => (name, value),
-        });
+        let exact = [
+            ("channel", &*self.channel),
+            ("provider", &*self.provider),
+            ("reason", &*self.reason),
+            ("error_is", &*self.error),
+        ];
         exact.into_iter().filter(|(name, value)| *name == "error_is" || !value.is_empty()).collect()
     }
 }
@@ -144,13 +123,14 @@ mod tests {
         let counts: Vec<_> = found.values().map(|g| (g.count, g.oldest_at.as_str())).collect();
         assert_eq!(counts, [(2, "1"), (1, "2")]);
         let cause = found.into_keys().next().unwrap();
-        let expected = json!({"channel": "webhook", "provider": "https://a.example",
-            "reason": "permanent", "error_is": "http_400"});
-        assert_eq!(cause.filter(), expected);
-        let silent = DeadCause { error: String::new(), ..cause.clone() };
-        assert_eq!(silent.filter()["error_is"], "", "not those that told an error");
-        let fields = cause.fields();
-        let get = |name: &'static str| fields.iter().find(|(own, _)| *own == name).map(|f| f.1);
-        assert_eq!(DeadCause::read(get), cause);
+        let expected = [
+            ("channel", "webhook"),
+            ("provider", "https://a.example"),
+            ("reason", "permanent"),
+            ("error_is", "http_400"),
+        ];
+        assert_eq!(cause.exact_fields(), expected);
+        let silent = DeadCause { error: String::new(), ..cause };
+        assert_eq!(silent.exact_fields()[3], ("error_is", ""), "not those that told an error");
     }
 }

@@ -1,35 +1,24 @@
 //! What can be saved: dead letters by cause, with a look before anything happens to them.
 
-use axum::extract::Path;
-use axum::response::{IntoResponse as _, Response};
+use axum::response::IntoResponse as _;
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::action_form::{ActionForm, hidden, submit};
-use super::api_calls::{PageCallResult, RefusedCall};
 use super::chart::ChartSpan;
-use super::cookies::ActionNotice;
 use super::dead_groups::{DeadCause, DeadGroup, DeadGroups, FILTERS, dead_groups};
-use super::dead_orders;
-use super::deliveries_search::{command, quoted};
+use super::deliveries_search::command;
+use super::job_plan::JobWish;
 use super::json_read::JsonRead as _;
 use super::layout::{self, PageParts, region};
-use super::now_page::{answer_text, delivery_rows, is_dead_reason};
+use super::now_page::{answer_text, is_dead_reason};
 use super::page_context::PageContext;
 use super::refusal_page::{PageResult, refusing};
-use super::words::{ago, moment, number, provider, span};
-use crate::keys::KeyScope;
+use super::words::{ago, moment, number, provider};
 
-const KINDS: [&str; 3] = ["replay", "discard", "export"];
-const RATE: &str = "50";
 const STEP_MS: i64 = 20 * 60_000;
 const STEPS: usize = 72;
 
 pub(super) async fn show(page: PageContext) -> PageResult {
-    if let Some(kind) = page.query.get("plan").filter(|kind| KINDS.contains(kind)) {
-        let kind = kind.to_owned();
-        return plan(&page, &kind).await;
-    }
     let from = ChartSpan::last(page.now, STEP_MS, STEPS).from.to_string();
     let history = [
         ("resolution", Some("minute")),
@@ -55,7 +44,7 @@ pub(super) async fn show(page: PageContext) -> PageResult {
     let parts = PageParts {
         title: "Dead letters",
         cli: vec![command("postrider dead list", &page.query, &FILTERS)],
-        lasting_link: None,
+        ..PageParts::default()
     };
     Ok(layout::answer(&page, &parts, &body).into_response())
 }
@@ -118,7 +107,7 @@ fn groups(page: &PageContext, found: &DeadGroups, stats: &Value, history: &Value
 
 fn group_row(page: &PageContext, group: &DeadGroup) -> Markup {
     let cause = &group.cause;
-    let planned = |kind: &str| plan_link(page, cause, kind);
+    let planned = |kind: &'static str| plan_link(page, cause, kind);
     let last = group.newest.list("log").last().map(answer_text).unwrap_or_default();
     html! {
         tr data-row="1" {
@@ -143,14 +132,12 @@ fn last_arrival(history: &Value) -> Option<&str> {
     history.list("points").iter().rfind(arrived).map(|point| point.text("at"))
 }
 
-fn plan_link(page: &PageContext, cause: &DeadCause, kind: &str) -> String {
-    let fields = cause.fields().into_iter().filter(|(name, _)| *name != "tenant");
-    let mut query =
-        page.query.only(&["tenant"]).with("plan", Some(kind)).with("of", Some(&cause.tenant));
-    for (name, value) in fields {
-        query = query.with(name, Some(value));
+fn plan_link(page: &PageContext, cause: &DeadCause, kind: &'static str) -> String {
+    let mut filter = cause.exact_fields();
+    if kind == "export" {
+        filter.push(("state", "failed"));
     }
-    query.to("/dead")
+    JobWish::new(kind, Some(&cause.tenant), &filter).link(page)
 }
 
 fn arrivals(page: &PageContext, history: &Value) -> Markup {
@@ -170,95 +157,4 @@ fn arrivals(page: &PageContext, history: &Value) -> Markup {
         add(nth, row.number("count"));
     });
     span.chart("arrivals", "Arrivals in the last 24 hours, by 20 minutes", &series, None)
-}
-
-/// What would happen: how many, which, how fast. Nothing is changed yet.
-async fn plan(page: &PageContext, kind: &str) -> PageResult {
-    let cause = DeadCause::read(|name| page.query.get(if name == "tenant" { "of" } else { name }));
-    let asked = page.query.get("rate").unwrap_or(RATE);
-    let rate = asked.parse::<f64>().ok().filter(|rate| rate.is_finite() && *rate > 0.0);
-    let rate = rate.unwrap_or(50.0);
-    let planned = dead_orders::plan(page, kind, &cause, rate).await.map_err(refusing(page))?;
-    let count = planned.count;
-    let title = match kind {
-        "replay" => "Replay dead letters",
-        "discard" => "Discard dead letters",
-        _ => "Export dead letters",
-    };
-    let body = html! {
-        article.card.plan {
-            p.lead #count { b { (number(count)) @if planned.is_partial { " or more" } } " dead letters match. Nothing has been changed yet." }
-            dl.facts {
-                @for (name, value) in cause.fields() { @if !value.is_empty() { dt { (name) } dd { (value) } } @else if name == "error" { dt { (name) } dd { "none was told" } } }
-                @if kind == "replay" { dt { "Takes" } dd { (span(i64::try_from(planned.takes_s).unwrap_or(i64::MAX))) " at " (rate) " per second" } }
-            }
-            @if kind == "replay" {
-                form.row action="/dead" {
-                    @for (name, value) in page.query.with("rate", None).pairs() { input type="hidden" name=(name) value=(value); }
-                    label for="rate" { "Per second, at most" }
-                    input #rate name="rate" type="number" min="0.1" step="any" value=(rate);
-                    button { "Plan again" }
-                }
-            }
-            (confirm(page, kind, &cause, rate, count))
-        }
-        h2 { "For example" }
-        @if planned.sample.is_empty() { p.quiet { "None." } } @else { (delivery_rows(page, &planned.sample, "Examples")) }
-    };
-    let parts = PageParts { title, cli: vec![cli(kind, &cause, rate)], lasting_link: None };
-    Ok(layout::answer(page, &parts, &body).into_response())
-}
-
-fn confirm(page: &PageContext, kind: &str, cause: &DeadCause, rate: f64, count: u64) -> Markup {
-    let needs = if kind == "export" { KeyScope::Read } else { KeyScope::Replay };
-    let may = page.may(needs) && count > 0;
-    let (label, class) = match kind {
-        "replay" => (format!("Replay {}", number(count)), "main"),
-        "discard" => (format!("Discard {} for good", number(count)), "bad"),
-        _ => (format!("Export {}", number(count)), "main"),
-    };
-    html! {
-        form.stack method="post" action=(page.link(&format!("/dead/{kind}"))) {
-            (hidden(page, &page.link("/dead")))
-            @for (name, value) in cause.fields() { input type="hidden" name=(name) value=(value); }
-            input type="hidden" name="rate" value=(rate);
-            @if kind == "discard" {
-                label for="why" { "Why they are discarded" }
-                input #why name="why" required maxlength="200";
-                p.quiet { "Bodies and addresses are erased for good. The history stays." }
-            }
-            div.actions { (submit(&label, class, may, needs)) a.button.link href=(page.link("/dead")) { "Back" } }
-        }
-    }
-}
-
-fn cli(kind: &str, cause: &DeadCause, rate: f64) -> String {
-    let mut text = format!("postrider dead {kind}");
-    for (name, value) in cause.exact_fields() {
-        text += &format!(" --{} {}", name.replace('_', "-"), quoted(value));
-    }
-    if kind == "replay" {
-        text += &format!(" --rate {rate}");
-    }
-    text
-}
-
-pub(super) async fn act(page: PageContext, Path(kind): Path<String>, form: ActionForm) -> Response {
-    match order(&page, &kind, &form).await {
-        Ok(job) => {
-            let text = format!("The {kind} has begun. It goes on when you leave this page.");
-            let notice = ActionNotice { text, is_bad: false, undo: None };
-            page.back(&page.link(&format!("/jobs/{job}")), Ok(notice))
-        }
-        Err(refused) => page.back(&page.link("/dead"), Err(refused)),
-    }
-}
-
-async fn order(page: &PageContext, kind: &str, form: &ActionForm) -> PageCallResult<String> {
-    if !KINDS.contains(&kind) {
-        return Err(RefusedCall::new(404, "Not found", "There is no such action."));
-    }
-    let cause = DeadCause::read(|name| form.get(name));
-    let rate = form.get("rate").and_then(|rate| rate.parse::<f64>().ok()).unwrap_or(50.0);
-    dead_orders::order(page, kind, &cause, rate, form.get("why")).await
 }

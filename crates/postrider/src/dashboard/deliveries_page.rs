@@ -8,17 +8,19 @@ use serde_json::Value;
 
 use super::api_calls::PageCallResult;
 use super::chart::ChartSpan;
-use super::deliveries_search::{DeliverySearch, FoundDeliveries, RANGES, unreadable};
+use super::deliveries_facets::{added, facets};
+use super::deliveries_search::{DeliverySearch, FoundDeliveries, unreadable};
+use super::delivery_timeline::is_pending;
+use super::job_plan::JobWish;
 use super::json_read::JsonRead as _;
 use super::layout::{self, PageParts, region, tenant_field};
 use super::now_page::{delivery_rows, is_dead_reason};
 use super::page_context::PageContext;
 use super::refusal_page::{PageResult, refusing};
-use super::words::{number, provider, state};
 
 pub(super) async fn show(page: PageContext) -> PageResult {
     let search = DeliverySearch::new(&page);
-    if let Some(to) = search.direct(&page) {
+    if let Some(to) = search.direct(&page).or_else(|| added(&page)) {
         return Ok((StatusCode::SEE_OTHER, [(LOCATION, to)]).into_response());
     }
     let (found, stats, ends) =
@@ -35,14 +37,16 @@ pub(super) async fn show(page: PageContext) -> PageResult {
     };
     let body = html! {
         (search_form(&page, &search, wrong.as_deref()))
-        (facets(&page, &search, &stats, ends.as_ref().ok()))
+        (facets(&page, &search, &stats, ends.as_ref().ok(), &found.items))
         @if let Ok(ends) = &ends { (region(&page, "histogram", &histogram(&page, &search, ends))) }
         (region(&page, "deliveries", &list(&page, &search, &found, &excluding)))
+        (actions(&page, &search, &found))
     };
     let parts = PageParts {
         title: "Deliveries",
         cli: vec![search.cli(&found)],
         lasting_link: search.lasting_link(&page.path),
+        ..PageParts::default()
     };
     Ok(layout::answer(&page, &parts, &body).into_response())
 }
@@ -66,80 +70,6 @@ fn search_form(page: &PageContext, search: &DeliverySearch, wrong: Option<&str>)
             }
         }
     }
-}
-
-/// Filters in force, and those that can be added.
-fn facets(
-    page: &PageContext,
-    search: &DeliverySearch,
-    stats: &Value,
-    ends: Option<&Value>,
-) -> Markup {
-    let to = |name: &str, value: Option<&str>| search.query.with(name, value).to(&page.path);
-    let chosen = search.query.get("state");
-    let states = stats.at("states").as_object();
-    let mut counts: Vec<(&str, u64)> = states
-        .map(|all| all.iter().map(|(name, n)| (name.as_str(), n.as_u64().unwrap_or(0))).collect())
-        .unwrap_or_default();
-    counts.retain(|(name, count)| *count > 0 || chosen == Some(name));
-    html! {
-        div.facets {
-            div.facet {
-                span.quiet { "State" }
-                @for (name, count) in counts {
-                    @let here = chosen == Some(name);
-                    a.chip.on[here] href=(to("state", (!here).then_some(name))) aria-current=[here.then_some("true")] {
-                        (state(name)) " " b { (number(count)) } @if here { span aria-label="remove" { " ×" } }
-                    }
-                }
-            }
-            @for (field, label) in [("channel", "Channel"), ("provider", "Provider"), ("class", "Class")] {
-                @let known = ends.map(|ends| values(ends, field)).unwrap_or_default();
-                @let now = search.query.get(field);
-                @if !known.is_empty() || now.is_some() {
-                    div.facet {
-                        span.quiet { (label) }
-                        @for value in &known {
-                            @let here = now == Some(value.as_str());
-                            a.chip.on[here] href=(to(field, (!here).then_some(value))) { (provider(value)) @if here { span aria-label="remove" { " ×" } } }
-                        }
-                        @if let Some(now) = now.filter(|now| !known.iter().any(|own| own == now)) {
-                            a.chip.on href=(to(field, None)) { (provider(now)) span aria-label="remove" { " ×" } }
-                        }
-                    }
-                }
-            }
-            div.facet {
-                span.quiet { "Time" }
-                @for (name, _) in RANGES {
-                    @let here = search.query.get("range") == Some(name);
-                    a.chip.on[here] href=(search.query.with("since", None).with("until", None).with("range", (!here).then_some(name)).to(&page.path)) { (name) @if here { span aria-label="remove" { " ×" } } }
-                }
-                @if search.query.get("since").is_some() || search.query.get("until").is_some() {
-                    a.chip.on href=(search.query.with("since", None).with("until", None).to(&page.path)) {
-                        (search.query.get("since").unwrap_or("…")) " to " (search.query.get("until").unwrap_or("now")) span aria-label="remove" { " ×" }
-                    }
-                }
-            }
-            @for (name, label, value) in search.filters() {
-                @if !["state", "channel", "provider", "class"].contains(&name) {
-                    a.chip.on href=(to(name, None)) { (label) ": " (value) span aria-label="remove" { " ×" } }
-                }
-            }
-        }
-    }
-}
-
-/// The different values of a field in a history, the most frequent first.
-fn values(history: &Value, field: &str) -> Vec<String> {
-    let mut counts = std::collections::BTreeMap::<&str, u64>::new();
-    let rows = history.list("points").iter().flat_map(|point| point.list("rows"));
-    for row in rows.filter(|row| row.has(field)) {
-        *counts.entry(row.text(field)).or_default() += row.number("count");
-    }
-    let mut counts: Vec<_> = counts.into_iter().collect();
-    counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-    counts.into_iter().take(12).map(|(value, _)| value.to_owned()).collect()
 }
 
 fn span_of(page: &PageContext, search: &DeliverySearch) -> (ChartSpan, &'static str) {
@@ -191,7 +121,7 @@ fn list(
     page: &PageContext,
     search: &DeliverySearch,
     found: &FoundDeliveries,
-    excluding: &[(&'static str, String)],
+    excluding: &[(String, String)],
 ) -> Markup {
     let is_later = search.query.get("cursor").is_some();
     html! {
@@ -202,7 +132,7 @@ fn list(
                 @else if excluding.is_empty() { p { "No delivery matches." } }
                 @else {
                     p { "No delivery matches. There would be some without:" }
-                    @for (label, to) in excluding { a.chip href=(to) { (label) " ×" } }
+                    @for (label, to) in excluding { " " a.chip href=(to) { (label) " ×" } }
                 }
             }
         } @else { (delivery_rows(page, &found.items, "Deliveries")) }
@@ -210,6 +140,24 @@ fn list(
             @if is_later { a.button href=(search.query.with("cursor", None).to(&page.path)) { "Newest" } }
             @if let Some(next) = &found.next {
                 a.button rel="next" href=(search.query.with("cursor", None).and("cursor", next).to(&page.path)) { "Older" }
+            }
+        }
+    }
+}
+
+/// What can be done with everything that matches, however many there are: first a look.
+fn actions(page: &PageContext, search: &DeliverySearch, found: &FoundDeliveries) -> Markup {
+    let filter = search.of_job(found);
+    let filter: Vec<(&str, &str)> = filter.iter().map(|(name, value)| (*name, &**value)).collect();
+    let link = |kind| JobWish::new(kind, page.one_tenant(), &filter).link(page);
+    let may_be_pending =
+        search.query.get("state").is_none_or(is_pending) && search.query.get("reason").is_none();
+    html! {
+        @if !found.items.is_empty() {
+            div.actions {
+                span.quiet { "Everything that matches:" }
+                @if may_be_pending { a.button href=(link("cancel")) { "Cancel what is pending …" } }
+                a.button href=(link("export")) { "Export …" }
             }
         }
     }

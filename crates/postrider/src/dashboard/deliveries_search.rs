@@ -3,14 +3,15 @@
 use postrider_core::Timestamp;
 use serde_json::Value;
 
-use super::api_calls::{PageCallResult, RefusedCall};
+use super::api_calls::{ApiCalls, PageCallResult, RefusedCall};
 use super::json_read::JsonRead as _;
-use super::page_context::PageContext;
+use super::page_context::{ALL, PageContext};
 use super::query::PageQuery;
 
 /// Filters that the page passes on to the API, each with its name on the page.
-pub(super) const FILTERS: [(&str, &str); 11] = [
+pub(super) const FILTERS: [(&str, &str); 12] = [
     ("state", "state"),
+    ("reason", "reason"),
     ("channel", "channel"),
     ("provider", "provider"),
     ("class", "class"),
@@ -83,21 +84,29 @@ impl DeliverySearch {
     /// What the API finds. A text of the search box is a message, a recipient, an idempotency key or a tag: the first
     /// of these that finds anything.
     pub(super) async fn run(&self, page: &PageContext) -> PageCallResult<FoundDeliveries> {
-        let Some(text) = self.query.get("q") else { return self.find(page, None).await };
+        self.run_with(&page.calls, page.one_tenant().is_some()).await
+    }
+
+    async fn run_with(
+        &self,
+        calls: &ApiCalls,
+        is_of_one_tenant: bool,
+    ) -> PageCallResult<FoundDeliveries> {
+        let Some(text) = self.query.get("q") else { return self.find(calls, None).await };
         if text.starts_with("msg_") {
-            let mut found = self.find(page, Some(("message", text))).await?;
+            let mut found = self.find(calls, Some(("message", text))).await?;
             found.read_as = Some("the id of a message");
             return Ok(found);
         }
         let mut tries = vec![("recipient", "a recipient")];
         // A key is unique for one tenant only.
-        if page.one_tenant().is_some() {
+        if is_of_one_tenant {
             tries.push(("idempotency_key", "an idempotency key"));
         }
         tries.push(("tag", "a tag"));
         let mut refused = None;
         for (field, read_as) in tries {
-            match self.find(page, Some((field, text))).await {
+            match self.find(calls, Some((field, text))).await {
                 Ok(found) if !found.items.is_empty() => {
                     let (read_as, field) = (Some(read_as), Some(field));
                     return Ok(FoundDeliveries { read_as, field, ..found });
@@ -116,7 +125,7 @@ impl DeliverySearch {
 
     async fn find(
         &self,
-        page: &PageContext,
+        calls: &ApiCalls,
         more: Option<(&str, &str)>,
     ) -> PageCallResult<FoundDeliveries> {
         let mut query: Vec<(&str, Option<&str>)> =
@@ -129,47 +138,84 @@ impl DeliverySearch {
         query.push(("until", self.until.as_deref()));
         query.push(("cursor", self.query.get("cursor")));
         query.push(("limit", Some(LIMIT)));
-        let found = page.calls.get_with("/v1/deliveries", &query).await?;
+        let found = calls.get_with("/v1/deliveries", &query).await?;
         let next = Some(found.text("next").to_owned()).filter(|next| !next.is_empty());
         Ok(FoundDeliveries { items: found.list("items").to_vec(), next, ..FoundDeliveries::none() })
     }
 
-    /// The filters without any one of which something would be found.
-    pub(super) async fn excluding(&self, page: &PageContext) -> Vec<(&'static str, String)> {
-        let mut found = Vec::new();
-        let mut names: Vec<(&'static str, &'static str)> =
-            self.filters().into_iter().map(|(name, label, _)| (name, label)).collect();
-        if self.query.get("q").is_some() {
-            names.push(("q", "search"));
-        }
+    /// The filters without any one of which something would be found, as words and addresses. If there is no such
+    /// filter, all of them together exclude everything.
+    pub(super) async fn excluding(&self, page: &PageContext) -> Vec<(String, String)> {
+        let own = self.filters().into_iter();
+        let mut names: Vec<(&str, String)> =
+            own.map(|(name, label, value)| (name, format!("{label} {value}"))).collect();
+        names.extend(self.query.get("q").map(|text| ("q", format!("search for {text}"))));
         if self.since.is_some() || self.until.is_some() {
-            names.push(("time", "time"));
+            names.push(("time", "time".to_owned()));
         }
-        for (name, label) in names {
-            let mut other = self.clone();
-            match name {
-                "time" => {
-                    other.query =
-                        other.query.with("range", None).with("since", None).with("until", None);
-                    (other.since, other.until) = (None, None);
-                }
-                name => other.query = other.query.with(name, None),
+        let is_of_one_tenant = page.one_tenant().is_some();
+        let mut found = Vec::new();
+        for (name, label) in &names {
+            let other = self.without(name);
+            let run = other.run_with(&page.calls, is_of_one_tenant).await;
+            if run.is_ok_and(|found| !found.items.is_empty()) {
+                found.push((label.clone(), other.query.to(&page.path)));
             }
-            if other.run(page).await.is_ok_and(|found| !found.items.is_empty()) {
-                found.push((label, other.query.to(&page.path)));
+        }
+        if let Some(tenant) = page.one_tenant().filter(|_| page.caller.all_tenants) {
+            let other = Self { query: self.query.with("tenant", None), ..self.clone() };
+            let run = other.run_with(&page.calls.for_tenant(ALL), false).await;
+            if run.is_ok_and(|found| !found.items.is_empty()) {
+                found.push((format!("tenant {tenant}"), other.query.to(&page.path)));
+            }
+        }
+        if found.is_empty() && names.len() > 1 {
+            let free = names.iter().fold(self.clone(), |other, (name, _)| other.without(name));
+            let run = free.run_with(&page.calls, is_of_one_tenant).await;
+            if run.is_ok_and(|found| !found.items.is_empty()) {
+                let all: Vec<_> = names.into_iter().map(|(_, label)| label).collect();
+                found.push((format!("all of: {}", all.join(", ")), free.query.to(&page.path)));
             }
         }
         found
     }
 
-    /// The same on the command line. The text of the search box is what it was understood as.
-    pub(super) fn cli(&self, found: &FoundDeliveries) -> String {
-        let text = self.query.get("q");
-        let field = match text.is_some_and(|text| text.starts_with("msg_")) {
+    /// The same without one of its filters; `time` stands for all that say a time.
+    fn without(&self, name: &str) -> Self {
+        if name != "time" {
+            return Self { query: self.query.with(name, None), ..self.clone() };
+        }
+        let query = self.query.with("range", None).with("since", None).with("until", None);
+        Self { query, since: None, until: None, ..self.clone() }
+    }
+
+    /// What was found as the filter of a job, with absolute times.
+    pub(super) fn of_job(&self, found: &FoundDeliveries) -> Vec<(&'static str, String)> {
+        let own = self.filters().into_iter().map(|(name, _, value)| (name, value.to_owned()));
+        let mut filter: Vec<(&'static str, String)> = own.collect();
+        if let Some(text) = self.query.get("q") {
+            let field = Self::field_of(text, found);
+            filter.retain(|(name, _)| *name != field);
+            filter.push((field, text.to_owned()));
+        }
+        filter.extend(self.since.clone().map(|since| ("since", since)));
+        filter.extend(self.until.clone().map(|until| ("until", until)));
+        filter
+    }
+
+    /// The filter that the text of the search box was understood as.
+    fn field_of(text: &str, found: &FoundDeliveries) -> &'static str {
+        match text.starts_with("msg_") {
             true => "message",
             false => found.field.unwrap_or("recipient"),
-        };
-        let searched = text.map_or(self.query.clone(), |text| self.query.with(field, Some(text)));
+        }
+    }
+
+    /// The same on the command line. The text of the search box is what it was understood as.
+    pub(super) fn cli(&self, found: &FoundDeliveries) -> String {
+        let searched = self.query.get("q").map_or(self.query.clone(), |text| {
+            self.query.with(Self::field_of(text, found), Some(text))
+        });
         let names = FILTERS.map(|(name, _)| name);
         let mut text = command("postrider deliveries list", &searched, &names);
         for (name, value) in [("since", &self.since), ("until", &self.until)] {

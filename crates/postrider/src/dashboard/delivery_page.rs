@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::action_form::{ActionForm, button, hidden, submit};
 use super::api_calls::{PageCallResult, RefusedCall};
 use super::cookies::ActionNotice;
+use super::delivery_person::DeliveryPerson;
 use super::delivery_timeline::{is_pending, timeline};
 use super::json_read::JsonRead as _;
 use super::layout::{self, PageParts, region};
@@ -57,7 +58,9 @@ async fn rendered(page: &PageContext, id: &str, content: Option<&str>) -> PageRe
     let delivery = delivery.map_err(&refusing)?;
     let explained = explained.map_err(&refusing)?;
     let message = format!("/v1/messages/{}", delivery.text("message"));
-    let message = page.calls.get(&message).await.unwrap_or_default();
+    let (message, person) =
+        tokio::join!(page.calls.get(&message), DeliveryPerson::of(page, &delivery));
+    let message = message.unwrap_or_default();
     let body = html! {
         (region(page, "delivery", &html! {
             (answer_part(page, &delivery, &explained))
@@ -69,12 +72,14 @@ async fn rendered(page: &PageContext, id: &str, content: Option<&str>) -> PageRe
             (gates(&explained))
             (facts(page, &delivery, &message))
         }
+        (person.history(page, &delivery))
         (body_part(page, &delivery, &message, content))
     };
     let parts = PageParts {
         title: "Delivery",
         cli: vec![format!("postrider explain {id}")],
-        lasting_link: None,
+        recipient_zone: person.zone,
+        ..PageParts::default()
     };
     Ok(layout::answer(page, &parts, &body).into_response())
 }

@@ -10,13 +10,13 @@ use super::action_form::{ActionForm, button, hidden, submit};
 use super::api_calls::{PageCallResult, RefusedCall};
 use super::cookies::ActionNotice;
 use super::deliveries_search::command;
+use super::job_plan::needed;
 use super::json_read::JsonRead as _;
 use super::layout::{self, PageParts, region};
 use super::page_context::PageContext;
 use super::problem_pages::encoded;
 use super::refusal_page::{PageResult, refusing};
 use super::words::{ago, moment, number, short_id, span, state};
-use crate::keys::KeyScope;
 
 const KINDS: [&str; 4] = ["replay", "discard", "cancel", "export"];
 
@@ -50,7 +50,7 @@ pub(super) async fn list(page: PageContext) -> PageResult {
     let parts = PageParts {
         title: "Jobs",
         cli: vec![command("postrider jobs list", &page.query, &["state", "kind", "cursor"])],
-        lasting_link: None,
+        ..PageParts::default()
     };
     Ok(layout::answer(&page, &parts, &body).into_response())
 }
@@ -95,7 +95,7 @@ pub(super) async fn show(page: PageContext, Path(id): Path<String>) -> PageResul
     };
     let body = region(&page, "jobs", &facts(&page, &job));
     let parts =
-        PageParts { title, cli: vec![format!("postrider jobs show {id}")], lasting_link: None };
+        PageParts { title, cli: vec![format!("postrider jobs show {id}")], ..PageParts::default() };
     Ok(layout::answer(&page, &parts, &body).into_response())
 }
 
@@ -118,15 +118,6 @@ fn facts(page: &PageContext, job: &Value) -> Markup {
             }
             (orders(page, job))
         }
-    }
-}
-
-/// The right that a job of this kind needs.
-fn needed(kind: &str) -> KeyScope {
-    match kind {
-        "cancel" => KeyScope::Send,
-        "export" => KeyScope::Read,
-        _ => KeyScope::Replay,
     }
 }
 

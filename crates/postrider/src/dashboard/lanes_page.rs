@@ -18,7 +18,7 @@ use super::words::{ago, breaker, moment, number, provider, state};
 use crate::keys::KeyScope;
 
 /// How long a pause lasts, in seconds, with its words. The first is what the form begins with.
-const PAUSES: [(&str, &str); 5] = [
+pub(super) const PAUSES: [(&str, &str); 5] = [
     ("3600", "for 1 hour"),
     ("900", "for 15 minutes"),
     ("14400", "for 4 hours"),
@@ -51,7 +51,7 @@ pub(super) async fn list(page: PageContext) -> PageResult {
     let parts = PageParts {
         title: "Lanes",
         cli: vec![command("postrider lanes list", &page.query, &FILTERS)],
-        lasting_link: None,
+        ..PageParts::default()
     };
     Ok(layout::answer(&page, &parts, &body).into_response())
 }
@@ -79,7 +79,6 @@ fn chips(page: &PageContext, found: &Value) -> Markup {
 }
 
 fn table(page: &PageContext, lanes: &[&Value], has_more: bool) -> Markup {
-    let most = lanes.iter().map(|lane| lane.number("pending")).max().unwrap_or(0).max(1);
     let is_filtered = FILTERS.iter().any(|name| page.query.get(name).is_some());
     let held = lanes.iter().filter(|lane| lane.text("state") != "ready").count();
     html! {
@@ -87,26 +86,34 @@ fn table(page: &PageContext, lanes: &[&Value], has_more: bool) -> Markup {
         @else {
             @if has_more { p.quiet { "The " (lanes.len()) " with the most pending; there are more. Filters are asked of all lanes." } }
             @if held == 0 { p.quiet { "All ready." } }
-            div.scroll tabindex="0" role="region" aria-label="Lanes" {
-                table.cards { thead { tr {
-                    th scope="col" { "Lane" } th scope="col" { "Provider" } th scope="col" { "Class" } th scope="col" { "Tenant" } th scope="col" { "State" }
-                    th scope="col" { "Held by" } th.n scope="col" { "Pending" } th.n scope="col" { "In flight" } th scope="col" { "Breaker" }
-                } }
-                tbody { @for lane in lanes {
-                    @let id = lane.number("id");
-                    tr data-row="1" id=(format!("row-{id}")) {
-                        td { a href=(page.link(&format!("/lanes/{id}"))) { "Lane " (id) } }
-                        td data-label="Provider" { span.channel { (lane.text("channel")) } " " (provider(lane.text("provider"))) }
-                        td data-label="Class" { (lane.text("class")) }
-                        td data-label="Tenant" { (lane.text("tenant")) }
-                        td data-label="State" { (state(lane.text("state"))) }
-                        td.wrap data-label="Held by" { @if lane.has("held_by") { (lane.text("held_by")) @if lane.has("until") { span.quiet { " " (ago(lane.text("until"), page.now)) } } } @else { span.quiet { "–" } } }
-                        td.n data-label="Pending" { meter min="0" max=(most) value=(lane.number("pending")) aria-label="Share of the deepest lane" {} " " (number(lane.number("pending"))) }
-                        td.n data-label="In flight" { (lane.number("provider_in_flight")) " / " (lane.number("provider_limit")) }
-                        td data-label="Breaker" { (breaker(lane.text("breaker"))) }
-                    }
-                } } }
-            }
+            (lane_rows(page, lanes))
+        }
+    }
+}
+
+/// A table of lanes, with what holds each.
+pub(super) fn lane_rows(page: &PageContext, lanes: &[&Value]) -> Markup {
+    let most = lanes.iter().map(|lane| lane.number("pending")).max().unwrap_or(0).max(1);
+    html! {
+        div.scroll tabindex="0" role="region" aria-label="Lanes" {
+            table.cards { thead { tr {
+                th scope="col" { "Lane" } th scope="col" { "Provider" } th scope="col" { "Class" } th scope="col" { "Tenant" } th scope="col" { "State" }
+                th scope="col" { "Held by" } th.n scope="col" { "Pending" } th.n scope="col" { "In flight" } th scope="col" { "Breaker" }
+            } }
+            tbody { @for lane in lanes {
+                @let id = lane.number("id");
+                tr data-row="1" id=(format!("row-{id}")) {
+                    td { a href=(page.link(&format!("/lanes/{id}"))) { "Lane " (id) } }
+                    td data-label="Provider" { span.channel { (lane.text("channel")) } " " (provider(lane.text("provider"))) }
+                    td data-label="Class" { (lane.text("class")) }
+                    td data-label="Tenant" { (lane.text("tenant")) }
+                    td data-label="State" { (state(lane.text("state"))) }
+                    td.wrap data-label="Held by" { @if lane.has("held_by") { (lane.text("held_by")) @if lane.has("until") { span.quiet { " " (ago(lane.text("until"), page.now)) } } } @else { span.quiet { "–" } } }
+                    td.n data-label="Pending" { meter min="0" max=(most) value=(lane.number("pending")) aria-label="Share of the deepest lane" {} " " (number(lane.number("pending"))) }
+                    td.n data-label="In flight" { (lane.number("provider_in_flight")) " / " (lane.number("provider_limit")) }
+                    td data-label="Breaker" { (breaker(lane.text("breaker"))) }
+                }
+            } } }
         }
     }
 }
@@ -122,7 +129,7 @@ pub(super) async fn show(page: PageContext, Path(id): Path<String>) -> PageResul
     let parts = PageParts {
         title: &title,
         cli: vec![format!("postrider lanes show {id}")],
-        lasting_link: None,
+        ..PageParts::default()
     };
     Ok(layout::answer(&page, &parts, &body).into_response())
 }

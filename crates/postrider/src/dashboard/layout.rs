@@ -7,6 +7,7 @@ use maud::{DOCTYPE, Markup, html};
 use super::action_form::hidden;
 use super::cookies;
 use super::deliveries_search::quoted;
+use super::notes::notes;
 use super::page_context::{ALL, PageContext};
 use super::refusal_page::body_headers;
 use super::role::DashboardRole;
@@ -42,6 +43,8 @@ pub(super) struct PageParts<'a> {
     pub(super) cli: Vec<String>,
     /// The address with absolute times, if the view has relative ones.
     pub(super) lasting_link: Option<String>,
+    /// The zone of the recipient that the page is about.
+    pub(super) recipient_zone: Option<String>,
 }
 
 /// A complete answer.
@@ -59,7 +62,7 @@ pub(super) fn answer(page: &PageContext, parts: &PageParts<'_>, body: &Markup) -
 
 pub(super) fn page(page: &PageContext, parts: &PageParts<'_>, body: &Markup) -> Markup {
     if page.is_part {
-        return html! { main #main { (body) } };
+        return html! { main #main { (notes(page)) (body) } };
     }
     let content = html! {
         a.skip href="#main" { "Skip to the content" }
@@ -75,7 +78,7 @@ pub(super) fn page(page: &PageContext, parts: &PageParts<'_>, body: &Markup) -> 
                 }
             }
             p.stale-banner role="alert" hidden { "No news from the server for some seconds. What is shown is " b {} "." }
-            main #main tabindex="-1" { (body) }
+            main #main tabindex="-1" { (notes(page)) (body) }
         }
         (help())
     };
@@ -155,11 +158,19 @@ fn top(page: &PageContext, parts: &PageParts<'_>) -> Markup {
             div.tools {
                 @if !cli.is_empty() { button.quiet-button type="button" data-copy=(cli) title=(cli) { "Copy as CLI" } }
                 button.quiet-button type="button" data-copy-link=(parts.lasting_link.as_deref().unwrap_or("")) { "Copy link" }
-                button.quiet-button #zone type="button" title="Switch between UTC and your time zone" { "UTC" }
+                button.quiet-button #zone type="button" title=(zones(parts)) data-recipient=[parts.recipient_zone.as_deref()] { "UTC" }
                 button.quiet-button #theme type="button" aria-label="Switch colours" title="Light or dark" { "◐" }
                 span #live.live role="status" data-stream=(page.link("/live")) { "as of " (super::words::moment(&page.now.to_string(), page.now)) }
             }
         }
+    }
+}
+
+/// The time zones that the button goes through.
+fn zones(parts: &PageParts<'_>) -> &'static str {
+    match parts.recipient_zone {
+        Some(_) => "Switch between UTC, your time zone and the recipient's",
+        None => "Switch between UTC and your time zone",
     }
 }
 

@@ -36,7 +36,7 @@ struct LiveFollower {
 }
 
 /// Parts of pages that change, in the order of [`LiveFollower::seen`].
-const PARTS: [&str; 6] = ["numbers", "dead", "problems", "lanes", "deliveries", "jobs"];
+const PARTS: [&str; 7] = ["numbers", "dead", "problems", "lanes", "deliveries", "jobs", "notes"];
 
 pub(super) async fn follow(page: PageContext) -> PageResult {
     let max = page.app.config().server.key_event_streams_max.max(1);
@@ -94,6 +94,9 @@ impl LiveFollower {
             now[5] = hash(&[&jobs.to_string()]);
         }
         if self.count.is_multiple_of(LOOK_EVERY) {
+            if let Ok(notes) = calls.get("/v1/notes").await {
+                now[6] = hash(&[&notes.to_string()]);
+            }
             if let Ok(problems) = calls.get("/v1/problems").await {
                 now[2] = hash(&[&problems.to_string()]);
             }

@@ -8,22 +8,28 @@ mod audit_page;
 mod chart;
 mod cookies;
 mod dead_groups;
-mod dead_orders;
 mod dead_page;
+mod deliveries_facets;
 mod deliveries_page;
 mod deliveries_search;
 mod delivery_page;
+mod delivery_person;
 mod delivery_timeline;
+mod job_plan;
+mod job_plan_page;
 mod jobs_page;
 mod json_read;
 mod lanes_page;
 mod layout;
 mod live_stream;
+mod notes;
 mod now_page;
 mod page_context;
 mod page_parts;
+mod problem_orders;
 mod problem_pages;
 mod problem_samples;
+mod provider_orders;
 mod providers_page;
 mod query;
 mod refusal_page;
@@ -62,8 +68,8 @@ pub(crate) fn router(app: SharedState, api: Router) -> Router {
         .route("/deliveries/{id}/content", post(delivery_page::content))
         .route("/deliveries/{id}/{action}", post(delivery_page::act))
         .route("/dead", get(dead_page::show))
-        .route("/dead/{action}", post(dead_page::act))
         .route("/jobs", get(jobs_page::list))
+        .route("/jobs/plan", get(job_plan_page::show).post(job_plan_page::act))
         .route("/jobs/{id}", get(jobs_page::show))
         .route("/jobs/{id}/result", get(jobs_page::result))
         .route("/jobs/{id}/{action}", post(jobs_page::act))
@@ -71,6 +77,10 @@ pub(crate) fn router(app: SharedState, api: Router) -> Router {
         .route("/lanes/{id}", get(lanes_page::show))
         .route("/lanes/{id}/{action}", post(lanes_page::act))
         .route("/providers", get(providers_page::show))
+        .route("/providers/{action}", post(provider_orders::act_on_provider))
+        .route("/accounts/{name}/{action}", post(provider_orders::act_on_account))
+        .route("/notes", post(notes::pin))
+        .route("/notes/{id}/remove", post(notes::remove))
         .route("/settings", get(settings_page::show).post(settings_page::act))
         .route("/audit", get(audit_page::show))
         .route("/sign-in", get(sign_in_page::show).post(sign_in_page::sign_in))

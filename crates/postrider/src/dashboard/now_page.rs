@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::chart::ChartSpan;
 use super::json_read::JsonRead as _;
 use super::layout::{self, PageParts, region};
+use super::notes::pin_form;
 use super::page_context::PageContext;
 use super::page_parts::{PagePart, part};
 use super::problem_pages;
@@ -64,6 +65,7 @@ pub(super) async fn show(page: PageContext) -> PageResult {
     };
     let body = html! {
         (region(&page, "problems", &problems_part(&page, &figures)))
+        (pin_form(&page))
         (region(&page, "numbers", &numbers(&page, &figures)))
         (region(&page, "attempts", &html! {
             (attempts_chart(&page, &figures.attempts.value))
@@ -74,7 +76,7 @@ pub(super) async fn show(page: PageContext) -> PageResult {
     let parts = PageParts {
         title: "Now",
         cli: vec!["postrider problems list".to_owned(), "postrider status".to_owned()],
-        lasting_link: None,
+        ..PageParts::default()
     };
     Ok(layout::answer(&page, &parts, &body).into_response())
 }

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use axum::extract::FromRequestParts;
 use axum::http::header::{COOKIE, LOCATION, SET_COOKIE};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::response::{IntoResponse as _, Response};
 use postrider_core::Timestamp;
+use serde_json::Value;
 
 use super::DashboardState;
 use super::api_calls::{ApiCalls, PageCallResult, RefusedCall};
@@ -43,6 +44,8 @@ pub(crate) struct PageContext {
     pub(super) is_part: bool,
     pub(super) is_secure: bool,
     pub(super) last_answers: Arc<PageAnswers>,
+    /// Notes that are pinned, as the API lists them. Null for what shows no page.
+    pub(super) notes: Value,
 }
 
 impl FromRequestParts<DashboardState> for PageContext {
@@ -68,11 +71,17 @@ impl FromRequestParts<DashboardState> for PageContext {
         let tenant = query.get("tenant").unwrap_or(own).to_owned();
         let peer = parts.extensions.get::<PeerAddress>().cloned();
         let calls = ApiCalls::new(state.api.clone(), headers, peer);
+        let calls = calls.with_bearer(session).for_tenant(&tenant);
+        let notes = match parts.method == Method::GET && parts.uri.path() != "/live" {
+            true => calls.get("/v1/notes").await.unwrap_or_default(),
+            false => Value::Null,
+        };
         let is_part = headers.contains_key("hx-request");
         let notice = cookie(headers, cookies::NOTICE).filter(|_| !is_part);
         Ok(Self {
             role: DashboardRole::of(&caller),
-            calls: calls.with_bearer(session).for_tenant(&tenant),
+            calls,
+            notes,
             tenant,
             query,
             path: parts.uri.path().to_owned(),

@@ -12,8 +12,10 @@ use super::cookies::ActionNotice;
 use super::deliveries_search::quoted;
 use super::json_read::JsonRead as _;
 use super::layout::{self, PageParts, region};
+use super::notes::pin_form;
 use super::now_page::delivery_rows;
 use super::page_context::PageContext;
+use super::problem_orders;
 use super::problem_samples::{ProblemPlace, samples};
 use super::refusal_page::{PageResult, refusing};
 use super::words::{ago, moment, number, provider, state};
@@ -36,6 +38,7 @@ pub(super) fn card(page: &PageContext, problem: &Value) -> Markup {
             p.quiet { (whom(problem)) " " (problem.text("doing")) }
             div.actions {
                 (remedy(page, problem))
+                @if problem.has("status_page") { a.button.link href=(problem.text("status_page")) rel="noreferrer" { "What the provider says" } }
                 @if problem.text("state") == "open" { (action(page, problem, "acknowledge", "Acknowledge")) }
                 @else { (state(problem.text("state"))) }
             }
@@ -106,24 +109,31 @@ pub(super) async fn show(page: PageContext, Path(id): Path<String>) -> PageResul
         ("provider", place.provider),
         ("by", Some("outcome")),
     ];
-    let (samples, history) =
-        tokio::join!(samples(&page, &problem), page.calls.get_with("/v1/stats/history", &history),);
+    let (samples, history, lanes) = tokio::join!(
+        samples(&page, &problem),
+        page.calls.get_with("/v1/stats/history", &history),
+        problem_orders::lanes(&page, &problem),
+    );
     let history = history.map_err(&refusing)?;
     let samples = samples.map_err(&refusing)?;
+    let lanes = lanes.map_err(&refusing)?;
     let title = problem.text("title").to_owned();
+    let orders = problem_orders::orders(&page, &problem, &lanes);
     let body = html! {
-        (region(&page, "problems", &facts(&page, &problem)))
+        (region(&page, "problems", &facts(&page, &problem, &orders)))
         (chart(&page, &problem, &history))
+        (region(&page, "lanes", &problem_orders::lanes_part(&page, &problem, &lanes)))
         h2 { "Examples" }
         @if samples.is_empty() { p.quiet { "No delivery of it is left." } }
         @else { (delivery_rows(&page, &samples, "Examples")) }
+        (pin_form(&page))
     };
     let cli = vec![format!("postrider problems show {}", quoted(&id))];
-    let parts = PageParts { title: &title, cli, lasting_link: None };
+    let parts = PageParts { title: &title, cli, ..PageParts::default() };
     Ok(layout::answer(&page, &parts, &body).into_response())
 }
 
-fn facts(page: &PageContext, problem: &Value) -> Markup {
+fn facts(page: &PageContext, problem: &Value, orders: &Markup) -> Markup {
     let now = page.now;
     html! {
         article.problem.(problem.text("severity")) {
@@ -155,6 +165,7 @@ fn facts(page: &PageContext, problem: &Value) -> Markup {
                 }
                 @if problem.has("muted") { (action(page, problem, "unmute", "Unmute")) }
                 @else if problem.text("state") != "resolved" { (mute(page, problem)) }
+                (orders)
             }
         }
     }
@@ -200,6 +211,15 @@ async fn order(
     action: &str,
     form: &ActionForm,
 ) -> PageCallResult<ActionNotice> {
+    match action {
+        "breaker" => {
+            return problem_orders::force(page, id, form.get("lane"), form.get("force")).await;
+        }
+        "breaker-auto" => {
+            return problem_orders::force(page, id, page.query.get("lane"), Some("auto")).await;
+        }
+        _ => {}
+    }
     let body = match action {
         "mute" => {
             json!({"for_s": form.get("for_s").and_then(|s| s.parse::<u64>().ok()).unwrap_or(3_600)})

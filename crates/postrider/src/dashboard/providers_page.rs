@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::json_read::JsonRead as _;
 use super::layout::{self, PageParts, region};
 use super::page_context::PageContext;
+use super::provider_orders::{account_actions, order_text, paused_part, provider_actions};
 use super::refusal_page::{PageResult, refusing};
 use super::words::{ago, moment, number, provider, state};
 
@@ -59,9 +60,10 @@ pub(super) async fn show(page: PageContext) -> PageResult {
         ("kind", Some("attempts")),
         ("by", Some("channel,provider,outcome")),
     ];
-    let (history, accounts) = tokio::join!(
+    let (history, accounts, paused) = tokio::join!(
         page.calls.get_with("/v1/stats/history", &history),
-        page.calls.get("/v1/accounts")
+        page.calls.get("/v1/accounts"),
+        page.calls.get("/v1/providers/paused"),
     );
     let history = history.map_err(refusing(&page))?;
     let body = html! {
@@ -70,12 +72,13 @@ pub(super) async fn show(page: PageContext) -> PageResult {
             Err(refused) if refused.status == 403 => p.quiet { "Accounts belong to the whole server; your key sees the providers of its tenant." },
             Err(refused) => p.error { (refused.detail) },
         }
+        @if let Ok(paused) = &paused { (paused_part(&page, paused)) }
         (providers_part(&page, &history))
     };
     let parts = PageParts {
         title: "Providers",
         cli: vec!["postrider accounts list".to_owned()],
-        lasting_link: None,
+        ..PageParts::default()
     };
     Ok(layout::answer(&page, &parts, &body).into_response())
 }
@@ -87,15 +90,17 @@ fn accounts_part(page: &PageContext, found: &Value) -> Markup {
         @if accounts.is_empty() { div.card.empty { p { "No account is configured. Webhooks and Web Push need none." } } }
         @else {
             div.scroll tabindex="0" role="region" aria-label="Accounts" {
-                table.cards { thead { tr { th scope="col" { "Account" } th scope="col" { "Tenant" } th scope="col" { "State" } th scope="col" { "Credentials" } th.n scope="col" { "Priority" } th.n scope="col" { "Calls" } th.n scope="col" { "Taken over" } } }
+                table.cards { thead { tr { th scope="col" { "Account" } th scope="col" { "Tenant" } th scope="col" { "State" } th scope="col" { "Credentials" } th.n scope="col" { "Priority" } th.n scope="col" { "Calls" } th.n scope="col" { "Taken over" } th scope="col" { span.unseen { "Actions" } } } }
                     tbody { @for account in accounts { tr data-row="1" {
                         td { span.channel { (account.text("channel")) } " " b { (account.text("name")) } }
                         td data-label="Tenant" { (if account.text("tenant") == "*" { "all" } else { account.text("tenant") }) }
-                        td.wrap data-label="State" { (state(account.text("state"))) @if account.has("held_by") { span.quiet { " by " (account.text("held_by")) } } @if account.has("until") { span.quiet { " " (ago(account.text("until"), page.now)) } } }
+                        td.wrap data-label="State" { (state(account.text("state"))) @if account.has("held_by") { span.quiet { " by " (account.text("held_by")) } } @if account.has("until") { span.quiet { " " (ago(account.text("until"), page.now)) } }
+                            @if account.has("paused") { (order_text(page, account.at("paused"))) } }
                         td.wrap data-label="Credentials" { (credentials(page, account)) }
                         td.n data-label="Priority" { (account.number("priority")) }
                         td.n data-label="Calls" { (number(account.number("calls"))) }
                         td.n data-label="Taken over" { (number(account.number("failovers"))) }
+                        td.does { (account_actions(page, account)) }
                     } } }
                 }
             }
@@ -130,7 +135,7 @@ fn providers_part(page: &PageContext, history: &Value) -> Markup {
         @if calls.is_empty() { div.card.empty { p { "Nobody was called." } } }
         @else {
             div.scroll tabindex="0" role="region" aria-label="Calls by provider" {
-                table.cards { thead { tr { th scope="col" { "Provider" } th.n scope="col" { "Calls" } th scope="col" { "Accepted" } th.n scope="col" { "Half within" } th.n scope="col" { "95 % within" } } }
+                table.cards { thead { tr { th scope="col" { "Provider" } th.n scope="col" { "Calls" } th scope="col" { "Accepted" } th.n scope="col" { "Half within" } th.n scope="col" { "95 % within" } th scope="col" { span.unseen { "Actions" } } } }
                     tbody { @for ((channel, name), own) in &calls {
                         @let share = own.accepted as f64 / own.all.max(1) as f64;
                         tr data-row="1" {
@@ -139,12 +144,18 @@ fn providers_part(page: &PageContext, history: &Value) -> Markup {
                             td data-label="Accepted" { meter min="0" max="1" low="0.9" optimum="1" value=(share) aria-label="Share of accepted calls" {} " " (format!("{:.1} %", share * 100.0)) }
                             td.n data-label="Half within" { (ms(own.quantile(0.5, &ends))) }
                             td.n data-label="95 % within" { (ms(own.quantile(0.95, &ends))) }
+                            td.does { @if is_origin(channel, name) { (provider_actions(page, channel, name)) } }
                         }
                     } }
                 }
             }
         }
     }
+}
+
+/// Whether it is no channel with accounts, no account, and not the rest of many.
+fn is_origin(channel: &str, name: &str) -> bool {
+    name != channel && name.contains("://")
 }
 
 #[cfg(test)]

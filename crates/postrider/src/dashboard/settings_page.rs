@@ -46,7 +46,8 @@ pub(super) async fn show(page: PageContext) -> PageResult {
         } }
         (shown.map_err(refusing(&page))?)
     };
-    let parts = PageParts { title: "Settings", cli: vec![(*cli).to_owned()], lasting_link: None };
+    let parts =
+        PageParts { title: "Settings", cli: vec![(*cli).to_owned()], ..PageParts::default() };
     Ok(layout::answer(&page, &parts, &body).into_response())
 }
 

@@ -3,6 +3,7 @@
 
 mod audience;
 mod change;
+mod notes;
 mod operator;
 mod overrides;
 mod templates;
@@ -24,7 +25,8 @@ use crate::documents::{OwnWrites, overwrite};
 use crate::serve::parts;
 use crate::telemetry;
 pub use audience::AudienceSettings;
-pub use operator::{OperatorActions, PauseError};
+pub use notes::{NoteAudience, NoteBoard, NoteError, NoteRecord};
+pub use operator::{OperatorActions, OrderedProvider, PauseError};
 use overrides::Overrides;
 pub use overrides::{Override, SettingKind};
 pub use templates::{TemplateEntry, TemplateError, TemplateLimits, TemplateStore};

@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use postrider_channels::accounts::AccountListing;
 use postrider_core::policy::breaker::BreakerOverride;
 use postrider_core::ports::store::{
     DocumentChanges, DocumentVersion, PutResult, Store, StoreError, StoreResult,
 };
-use postrider_core::{LaneKey, TenantId, Timestamp};
+use postrider_core::{ChannelKind, LaneKey, TenantId, Timestamp};
 use postrider_dispatch::lanes::OperatorOrder;
 use postrider_dispatch::{Lanes, QuotaExcess};
 use serde::{Deserialize, Serialize};
@@ -19,15 +20,19 @@ use crate::documents::{OwnWrites, overwrite};
 
 const LANE: &str = "pause/lane/";
 const TENANT: &str = "pause/tenant/";
+const PROVIDER: &str = "pause/provider/";
 const BREAKER: &str = "breaker/";
+const KINDS: [&str; 4] = [LANE, TENANT, PROVIDER, BREAKER];
 
 /// An order as the store keeps it. Older versions also wrote the number of a lane, which says nothing to other nodes.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct OperatorActionRecord {
     by: Arc<str>,
     at: Timestamp,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     lane: Option<LaneKey>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    provider: Option<OrderedProvider>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     forced: Option<BreakerOverride>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -36,10 +41,33 @@ struct OperatorActionRecord {
     until: Option<Timestamp>,
 }
 
+/// A provider, or an account, that an order is about.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OrderedProvider {
+    pub channel: ChannelKind,
+    /// An origin, or the name of an account.
+    pub name: Arc<str>,
+}
+
+/// What an applied order is about.
+enum OrderSubject {
+    Tenant,
+    Lane(LaneKey),
+    Provider(OrderedProvider),
+}
+
 impl OperatorActionRecord {
     fn new(order: &OperatorOrder, lane: Option<&LaneKey>) -> Self {
         let OperatorOrder { by, at, reason, until } = order.clone();
-        Self { by, at, lane: lane.cloned(), forced: None, reason, until }
+        Self { by, at, lane: lane.cloned(), provider: None, forced: None, reason, until }
+    }
+
+    fn subject(self) -> OrderSubject {
+        match (self.lane, self.provider) {
+            (_, Some(provider)) => OrderSubject::Provider(provider),
+            (Some(lane), None) => OrderSubject::Lane(lane),
+            (None, None) => OrderSubject::Tenant,
+        }
     }
 
     /// How long the store has to keep it; `None` for ever.
@@ -63,7 +91,7 @@ pub enum PauseError {
 }
 
 fn is_order(name: &str) -> bool {
-    [LANE, TENANT, BREAKER].iter().any(|kind| name.starts_with(kind))
+    KINDS.iter().any(|kind| name.starts_with(kind))
 }
 
 fn breaker_name(lane: &LaneKey, origin: &str) -> String {
@@ -74,6 +102,8 @@ fn breaker_name(lane: &LaneKey, origin: &str) -> String {
 pub struct OperatorActions {
     store: Arc<dyn Store>,
     lanes: Arc<Lanes>,
+    /// The accounts of the channels, which choose no paused one.
+    books: Vec<Arc<dyn AccountListing>>,
     /// Locked during a change: one at a time.
     orders: Mutex<AppliedOrders>,
 }
@@ -81,16 +111,20 @@ pub struct OperatorActions {
 #[derive(Default)]
 struct AppliedOrders {
     own: OwnWrites,
-    /// By the names of their documents, each with the lane that it names.
-    applied: BTreeMap<String, Option<LaneKey>>,
+    /// By the names of their documents.
+    applied: BTreeMap<String, OrderSubject>,
 }
 
 impl OperatorActions {
     /// Applies the orders that the store keeps.
-    pub async fn restore(store: Arc<dyn Store>, lanes: Arc<Lanes>) -> StoreResult<Self> {
-        let actions = Self { store, lanes, orders: Mutex::default() };
+    pub async fn restore(
+        store: Arc<dyn Store>,
+        lanes: Arc<Lanes>,
+        books: Vec<Arc<dyn AccountListing>>,
+    ) -> StoreResult<Self> {
+        let actions = Self { store, lanes, books, orders: Mutex::default() };
         let mut orders = actions.orders.lock().await;
-        for kind in [LANE, TENANT, BREAKER] {
+        for kind in KINDS {
             for document in actions.store.documents(kind).await? {
                 if let Some(text) = &document.json {
                     actions.apply_or_log(&mut orders, &document.name, text);
@@ -122,34 +156,54 @@ impl OperatorActions {
     /// False if the order cannot be read.
     fn apply(&self, orders: &mut AppliedOrders, name: &str, text: &str) -> bool {
         let Ok(record) = serde_json::from_str::<OperatorActionRecord>(text) else { return false };
-        let OperatorActionRecord { by, at, reason, until, .. } = record;
+        let OperatorActionRecord { by, at, reason, until, forced, .. } = record.clone();
         let order = OperatorOrder { by, at, reason, until };
-        match (name.strip_prefix(TENANT), &record.lane, record.forced) {
-            (Some(tenant), ..) => {
+        let subject = record.subject();
+        match (&subject, forced, name.strip_prefix(TENANT)) {
+            (OrderSubject::Tenant, _, Some(tenant)) => {
                 self.lanes.pause_tenant(TenantId::new(tenant), order);
             }
-            (None, Some(lane), None) => {
+            (OrderSubject::Lane(lane), None, None) => {
                 self.lanes.pause(Arc::new(lane.clone()), order);
             }
-            (None, Some(lane), Some(forced)) => {
+            (OrderSubject::Lane(lane), Some(forced), None) => {
                 self.force(name, lane, Some((forced, order)));
+            }
+            (OrderSubject::Provider(provider), None, None) => {
+                self.hold_provider(provider, order);
             }
             _ => return false,
         }
-        orders.applied.insert(name.to_owned(), record.lane);
+        orders.applied.insert(name.to_owned(), subject);
         true
+    }
+
+    fn hold_provider(&self, provider: &OrderedProvider, order: OperatorOrder) {
+        let OrderedProvider { channel, name } = provider;
+        let order = self.lanes.pause_provider(*channel, name.clone(), order);
+        let until = order.until.unwrap_or(Timestamp::MAX);
+        self.books.iter().for_each(|book| book.order_pause(*channel, name, Some(until)));
+    }
+
+    fn free_provider(&self, provider: &OrderedProvider) -> bool {
+        let OrderedProvider { channel, name } = provider;
+        self.books.iter().for_each(|book| book.order_pause(*channel, name, None));
+        self.lanes.resume_provider(*channel, name)
     }
 
     fn take_back(&self, orders: &mut AppliedOrders, name: &str) {
         match (orders.applied.remove(name), name.strip_prefix(TENANT)) {
-            (Some(_), Some(tenant)) => {
+            (Some(OrderSubject::Tenant), Some(tenant)) => {
                 self.lanes.resume_tenant(&TenantId::new(tenant));
             }
-            (Some(Some(lane)), None) if name.starts_with(LANE) => {
+            (Some(OrderSubject::Lane(lane)), None) if name.starts_with(LANE) => {
                 self.lanes.resume(&lane);
             }
-            (Some(Some(lane)), None) => self.force(name, &lane, None),
-            (Some(None) | None, _) => {}
+            (Some(OrderSubject::Lane(lane)), None) => self.force(name, &lane, None),
+            (Some(OrderSubject::Provider(provider)), _) => {
+                self.free_provider(&provider);
+            }
+            _ => {}
         }
     }
 
@@ -221,6 +275,37 @@ impl OperatorActions {
         let mut orders = self.orders.lock().await;
         self.put(&mut orders, &tenant_name(tenant), None).await?;
         Ok(self.lanes.resume_tenant(tenant))
+    }
+
+    /// Does nothing if it is paused already.
+    pub async fn pause_provider(
+        &self,
+        provider: &OrderedProvider,
+        order: OperatorOrder,
+    ) -> StoreResult<()> {
+        let mut orders = self.orders.lock().await;
+        if self.is_paused(provider) {
+            return Ok(());
+        }
+        let mut record = OperatorActionRecord::new(&order, None);
+        record.provider = Some(provider.clone());
+        if self.put_first(&mut orders, &provider_name(provider), record).await? {
+            self.hold_provider(provider, order);
+        }
+        Ok(())
+    }
+
+    /// False if it was not paused.
+    pub async fn resume_provider(&self, provider: &OrderedProvider) -> StoreResult<bool> {
+        let mut orders = self.orders.lock().await;
+        self.put(&mut orders, &provider_name(provider), None).await?;
+        Ok(self.free_provider(provider))
+    }
+
+    fn is_paused(&self, provider: &OrderedProvider) -> bool {
+        let OrderedProvider { channel, name } = provider;
+        let paused = self.lanes.paused_providers();
+        paused.iter().any(|paused| paused.channel == *channel && paused.provider == *name)
     }
 
     /// For all lanes of the provider, or of the lane's accounts; `None` lets the breaker decide by the counted
@@ -305,7 +390,7 @@ impl AppliedOrders {
     ) {
         self.own.note(name, version);
         match record {
-            Some(record) => self.applied.insert(name.to_owned(), record.lane),
+            Some(record) => self.applied.insert(name.to_owned(), record.subject()),
             None => self.applied.remove(name),
         };
     }
@@ -313,6 +398,10 @@ impl AppliedOrders {
 
 fn lane_name(lane: &LaneKey) -> String {
     format!("{LANE}{lane}")
+}
+
+fn provider_name(provider: &OrderedProvider) -> String {
+    format!("{PROVIDER}{}/{}", provider.channel, provider.name)
 }
 
 fn tenant_name(tenant: &TenantId) -> String {

@@ -74,6 +74,7 @@ async fn apply(app: &SharedState, changes: &DocumentChanges) {
     app.operator.follow(changes).await;
     app.templates.follow(changes).await;
     app.audience.follow(changes).await;
+    app.notes.follow(changes).await;
     app.live.follow(changes).await;
     app.events.subscriptions.follow(changes).await;
     super::teamwork::follow(&app.lanes, changes);

@@ -36,7 +36,8 @@ use crate::jobs;
 use crate::keys::session::SignIn;
 use crate::keys::{ApiKeys, SigningKeys};
 use crate::live::{
-    self, AudienceSettings, ConfigReader, ConfigSources, LiveConfig, OperatorActions, TemplateStore,
+    self, AudienceSettings, ConfigReader, ConfigSources, LiveConfig, NoteBoard, OperatorActions,
+    TemplateStore,
 };
 use crate::problems;
 use crate::quotas;
@@ -203,8 +204,9 @@ async fn start_all(
             templates.clone(),
         )
         .with_accounts(books.clone()),
+        notes: NoteBoard::open(store.clone()).await?,
         audience: AudienceSettings::open(store.clone(), lanes.clone()).await?,
-        operator: OperatorActions::restore(store.clone(), lanes.clone()).await?,
+        operator: OperatorActions::restore(store.clone(), lanes.clone(), books.clone()).await?,
         templates,
         store: store.clone(),
         intake: Arc::new(intake),

@@ -6,18 +6,27 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use postrider_channels::Wiring;
-use postrider_channels::accounts::health::{AccountHealth, CredentialView};
+use postrider_channels::accounts::health::{AccountHealth, CredentialView, Finding, Probe};
 use postrider_core::policy::validity::Validity;
 use postrider_core::{ChannelKind, Timestamp};
 use tokio::sync::Notify;
 
+use crate::api::RequestBucket;
+
 const EVERY: Duration = Duration::from_secs(3600);
+/// How long a provider may take to answer when an account is verified.
+const VERIFY_TIMEOUT: Duration = Duration::from_secs(10);
+/// An account can be verified so often per second, and so often at once.
+const VERIFY_PER_S: f64 = 0.1;
+const VERIFY_BURST: u32 = 3;
 
 pub struct CredentialMonitor {
     books: Vec<Arc<dyn AccountHealth>>,
     wiring: Wiring,
     seen: RwLock<Arc<Vec<CredentialView>>>,
     reported: Mutex<HashMap<CredentialKey, ReportedState>>,
+    /// By account, when it was verified.
+    verified: Mutex<HashMap<Arc<str>, RequestBucket>>,
 }
 
 /// Account, kind, and the number among those of that kind.
@@ -44,12 +53,36 @@ enum CredentialNews {
 
 impl CredentialMonitor {
     pub(crate) fn new(books: Vec<Arc<dyn AccountHealth>>, wiring: Wiring) -> Self {
-        Self { books, wiring, seen: RwLock::default(), reported: Mutex::default() }
+        Self {
+            books,
+            wiring,
+            seen: RwLock::default(),
+            reported: Mutex::default(),
+            verified: Mutex::default(),
+        }
     }
 
     /// The result of the last check; empty before the first one.
     pub(crate) fn seen(&self) -> Arc<Vec<CredentialView>> {
         self.seen.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Takes one of the verifications of an account. The error is the time until there is another one.
+    pub(crate) fn take_verification(&self, account: &Arc<str>) -> Result<(), Duration> {
+        let mut verified = self.verified.lock().unwrap_or_else(PoisonError::into_inner);
+        let bucket = verified.entry(account.clone()).or_default();
+        bucket.take_at(VERIFY_PER_S, VERIFY_BURST)
+    }
+
+    /// What the checks of an account find now; nothing if there is no such account.
+    pub(crate) async fn examine(&self, account: &str) -> Vec<Finding> {
+        let wiring = Wiring { attempt_timeout: VERIFY_TIMEOUT, ..self.wiring.clone() };
+        let probe = Probe { wiring, offline: false, resolver: None };
+        let mut findings = Vec::new();
+        for book in &self.books {
+            findings.extend(book.examine(account, &probe).await);
+        }
+        findings
     }
 
     /// Open connections of accounts that have connections of their own.

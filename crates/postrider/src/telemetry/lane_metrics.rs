@@ -202,6 +202,7 @@ fn check_name(gate: Gate) -> &'static str {
     match gate {
         Gate::TenantPaused => "tenant_paused",
         Gate::Paused => "lane_paused",
+        Gate::ProviderPaused => "provider_paused",
         Gate::RetryAfter => "retry_after",
         Gate::Breaker => "breaker",
         Gate::Credential => "credential",

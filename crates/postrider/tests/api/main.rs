@@ -1,6 +1,7 @@
 //! The API as a caller sees it: a whole server in this process, real sockets, the store in memory.
 #![expect(clippy::unwrap_used, reason = "what a test cannot go on without ends it")]
 
+mod account_orders;
 mod alert_receiver;
 mod alerts;
 mod apns_certificates;
@@ -23,6 +24,7 @@ mod lanes;
 mod logged_events;
 mod messages;
 mod nodes;
+mod notes;
 mod on_call;
 mod problem;
 mod providers;

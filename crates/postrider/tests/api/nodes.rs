@@ -78,6 +78,11 @@ async fn an_order_of_one_node_holds_on_the_other_until_either_takes_it_back() {
     within_a_second(&second, &path, |lane| lane.body["breaker"] == "forced_open").await;
     order(&second, &act("breaker"), json!({"force": "auto"})).await;
     within_a_second(&first, &path, |lane| lane.body["breaker"] == "closed").await;
+    let provider = json!({"channel": "webhook", "provider": "https://example.com"});
+    order(&first, "/v1/providers/pause", provider.clone()).await;
+    within_a_second(&second, &path, |lane| lane.body["held_by"] == "provider not paused").await;
+    order(&second, "/v1/providers/resume", provider).await;
+    within_a_second(&first, &path, |lane| lane.body["state"] == "ready").await;
     order(&first, "/v1/tenants/default/pause", Value::Null).await;
     let tenant = "/v1/tenants/default";
     within_a_second(&second, tenant, |tenant| tenant.body["paused"]["by"].is_string()).await;

@@ -133,13 +133,20 @@ async fn a_row_of_dead_letters_plans_exactly_its_own() {
     let error = last["code"].as_str().or(last["detail"].as_str()).unwrap();
     let part = &error[..error.len() - 1];
     let origin = fixture.refusing.url("");
-    for (error, count) in [(error, "<b>2</b>"), (part, "<b>0</b>"), ("", "<b>0</b>")] {
+    let exact = ("error_is", error);
+    for (error, count) in
+        [(exact, "<b>2</b>"), (("error_is", part), "<b>0</b>"), (("no_error", "1"), "<b>0</b>")]
+    {
         let mut query = url::form_urlencoded::Serializer::new(String::new());
-        query.extend_pairs([("plan", "replay"), ("of", "acme"), ("channel", "webhook")]);
-        query.extend_pairs([("provider", &*origin), ("reason", "permanent"), ("error", error)]);
-        let page = reader.page(&format!("/dead?{}", query.finish())).await;
-        assert!(page.contains(&format!("id=\"count\">{count}")), "{error}: {page}");
+        query.extend_pairs([("kind", "replay"), ("of", "acme"), ("channel", "webhook")]);
+        query.extend_pairs([("provider", &*origin), ("reason", "permanent"), error]);
+        let page = reader.page(&format!("/jobs/plan?{}", query.finish())).await;
+        assert!(page.contains(&format!("id=\"count\">{count}")), "{error:?}: {page}");
     }
+    let groups = reader.page("/dead").await;
+    let (_, link) = groups.split_once("href=\"/jobs/plan?kind=replay").unwrap();
+    let link = link.split('"').next().unwrap().replace("&amp;", "&");
+    assert!(link.contains("of=acme") && link.contains("error_is="), "{link}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -63,8 +63,13 @@ pub(crate) struct DashboardFixture {
 
 impl DashboardFixture {
     pub(crate) async fn new() -> Self {
+        Self::with("").await
+    }
+
+    /// With more settings.
+    pub(crate) async fn with(more: &str) -> Self {
         let settings = format!(
-            "{LOCAL_TARGETS}[problems]\nresolves_after_s = 10\n[tenants.acme]\nweight = 2\n[tenants.globex]\nrate_per_s = 50\n"
+            "{LOCAL_TARGETS}{more}[problems]\nresolves_after_s = 10\n[tenants.acme]\nweight = 2\n[tenants.globex]\nrate_per_s = 50\n"
         );
         Self {
             server: ServerFixture::with(&settings).await,

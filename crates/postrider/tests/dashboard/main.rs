@@ -6,3 +6,4 @@ mod fixture;
 mod on_call;
 mod pages;
 mod sign_in;
+mod steering;

@@ -66,7 +66,7 @@ async fn a_group_of_dead_letters_is_replayed_after_a_look_and_arrives() {
         );
         assert_eq!(fixture.refusing.taken(), 0, "a look changes nothing");
         fixture.refusing.answer(200);
-        browser.click("form[action*='/dead/replay'] button.main").unwrap();
+        browser.click("form[action*='/jobs/plan'] button.main").unwrap();
         browser.wait_for("document.querySelector('.notice')").unwrap();
         browser.open(&fixture.url("/deliveries?tenant=acme&state=sent")).unwrap();
         browser

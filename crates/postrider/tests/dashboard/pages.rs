@@ -6,11 +6,14 @@ use postrider_testkit::browser::Browser;
 use super::fixture::{DashboardFixture, assert_clean, blocking, serious, shoot};
 
 /// Path, and the name of its pictures.
-const PAGES: [(&str, &str); 11] = [
+const PAGES: [(&str, &str); 14] = [
     ("/", "now"),
     ("/deliveries", "deliveries"),
     ("/deliveries?q=nobody&state=failed&range=1h", "deliveries-empty"),
     ("/dead", "dead"),
+    ("/jobs", "jobs"),
+    ("/jobs/plan?kind=export&state=failed", "plan"),
+    ("/jobs/plan?kind=cancel&of=acme", "plan-cancel"),
     ("/lanes", "lanes"),
     ("/providers", "providers"),
     ("/settings", "settings"),

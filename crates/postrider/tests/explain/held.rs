@@ -28,6 +28,19 @@ async fn a_paused_tenant() {
 }
 
 #[tokio::test]
+async fn a_paused_provider() {
+    let fixture = ExplainFixture::with("").await;
+    let first = json!({"send_at": "2027-06-01T00:00:00Z"});
+    fixture.send("a", &["ok"], first).await;
+    let lanes = fixture.api.get("/v1/lanes").await.unwrap();
+    let provider = &lanes["lanes"][0]["provider"];
+    let pause = json!({"channel": "webhook", "provider": provider, "reason": "their maintenance"});
+    fixture.post("/v1/providers/pause", &pause).await;
+    let id = fixture.send("a", &["ok"], json!({})).await;
+    fixture.held("held_provider_paused", &id, "provider not paused").await;
+}
+
+#[tokio::test]
 async fn a_host_that_wants_to_be_left_alone() {
     let fixture = ExplainFixture::with("").await;
     for name in ["a", "b", "c"] {

@@ -129,25 +129,32 @@ fn causes(seen: &Observations<'_>, held: &mut HeldMemory) -> Vec<ProblemSign> {
     // What holds a lane of a channel with accounts is told of the account.
     found.retain(|at, _| !of_channel.contains(at));
     let sign = |(at, (kind, what)): (Place, (ProblemKind, String))| {
-        let failed = failures_at(seen, &at);
+        let (failed, retries) = failures_at(seen, &at);
         let key = ProblemKey { kind, channel: at.0, provider: at.1, outcome: String::new() };
-        let attempts = match failed {
-            0 => String::new(),
-            some => format!("; {some} attempts failed in the last quarter of an hour"),
+        let attempts = match (failed, retries) {
+            (0, _) => String::new(),
+            (some, 0) => format!("; {some} attempts failed in the last quarter of an hour"),
+            (some, retries) => format!(
+                "; {some} attempts failed in the last quarter of an hour, {retries} of them retries"
+            ),
         };
         ProblemSign::new(key, failed, format!("{what}{attempts}"))
     };
     found.into_iter().map(sign).collect()
 }
 
-fn failures_at(seen: &Observations<'_>, at: &Place) -> u64 {
+/// Failed attempts at a provider, and how many of them were retries.
+fn failures_at(seen: &Observations<'_>, at: &Place) -> (u64, u64) {
     let is_there = |row: &&MinuteRow| {
         let own = place(&row.key);
         row.key.kind == RollupKind::Attempts
             && FAILURES.contains(&&*row.key.outcome)
             && (own == *at || (own.0 == at.0 && own.0 == own.1))
     };
-    seen.rows.iter().filter(is_there).map(|row| row.figures.count).sum()
+    let failed = seen.rows.iter().filter(is_there);
+    failed.fold((0, 0), |(all, retries), row| {
+        (all + row.figures.count, retries + row.figures.repeats)
+    })
 }
 
 /// Sums of rows of one kind after a time, by provider and outcome.

@@ -147,7 +147,8 @@ impl<'a> LaneContext<'a> {
     pub(super) fn provider_refusal(&self) -> Option<LaneState> {
         let checks: [&dyn LaneCheck; 3] =
             [&retry_after::RetryAfterCheck, &breaker::BreakerCheck, &credential::CredentialCheck];
-        checks.iter().find_map(|check| check.room(self, 1).err())
+        let paused = self.lanes.operator.provider_pause_state(self.provider.key(), self.now);
+        paused.or_else(|| checks.iter().find_map(|check| check.room(self, 1).err()))
     }
 
     pub(super) fn give_back(&mut self, calls: usize) {

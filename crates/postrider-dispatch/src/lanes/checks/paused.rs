@@ -1,4 +1,4 @@
-//! Holds the lane while an operator has paused it or its tenant.
+//! Holds the lane while an operator has paused it, its tenant, or the provider or account that its calls go to.
 
 use postrider_core::{Gate, LaneState};
 
@@ -10,21 +10,22 @@ pub(super) struct PausedCheck;
 
 impl LaneCheck for PausedCheck {
     fn gates(&self) -> &'static [Gate] {
-        &[Gate::TenantPaused, Gate::Paused]
+        &[Gate::TenantPaused, Gate::Paused, Gate::ProviderPaused]
     }
 
     fn verdicts(&self, lane: &LaneContext<'_>) -> Vec<GateVerdict> {
-        let (tenant, own) = lane.lanes.operator.pauses_of(lane.lane, lane.now);
-        let verdict = |gate, order: Option<OperatorOrder>| GateVerdict {
+        let orders = lane.lanes.operator.pauses_of(lane.lane, lane.provider.key(), lane.now);
+        let verdict = |(gate, order): (Gate, Option<OperatorOrder>)| GateVerdict {
             gate,
             open: order.is_none(),
             until: order.as_ref().and_then(|order| order.until),
             detail: order.map_or("running".into(), |order| format!("paused {order}")),
         };
-        vec![verdict(Gate::TenantPaused, tenant), verdict(Gate::Paused, own)]
+        orders.map(verdict).to_vec()
     }
 
     fn room(&self, lane: &LaneContext<'_>, want: usize) -> Result<usize, LaneState> {
-        lane.lanes.operator.pause_state(lane.lane, lane.now).map_or(Ok(want), Err)
+        let orders = &lane.lanes.operator;
+        orders.pause_state(lane.lane, lane.provider.key(), lane.now).map_or(Ok(want), Err)
     }
 }

@@ -30,10 +30,10 @@
   function draw(figure) {
     const plot = figure.querySelector(".plot");
     const { times, series } = figures(figure);
-    const zone = window.postriderZone === "local" ? undefined : "Etc/UTC";
+    const zone = window.postriderTimeZone();
     const layers = stacked(series);
     const text = (value) => (value == null ? "–" : String(value));
-    const label = (date) => new Intl.DateTimeFormat("en-GB", { timeZone: zone || undefined, month: "2-digit", day: "2-digit", hour: "2-digit", minute: "2-digit" }).format(date);
+    const label = (date) => new Intl.DateTimeFormat("en-GB", { timeZone: zone, month: "2-digit", day: "2-digit", hour: "2-digit", minute: "2-digit" }).format(date);
     const options = {
       width: plot.clientWidth, height: 170, cursor: { drag: { x: Boolean(figure.dataset.select), y: false, setScale: false } },
       tzDate: (seconds) => (zone ? uPlot.tzDate(new Date(seconds * 1e3), zone) : new Date(seconds * 1e3)),
@@ -46,11 +46,12 @@
         label: layer.name, stroke: layer.line ? colour(layer.tone) : "transparent", fill: layer.line ? undefined : colour(layer.tone), width: layer.line ? 2 : 0,
         paths: layer.line ? undefined : uPlot.paths.bars({ size: [0.82, 60] }), points: { show: false }, value: (_u, _v, _n, at) => (at == null ? "–" : text(layer.values[at])),
       }))],
-      hooks: { setSelect: [(u) => select(figure, u)] },
+      hooks: { setSelect: [(u) => select(figure, u)], setCursor: [(u) => figure.classList.toggle("pointed", u.cursor.idx != null)] },
     };
     drawn.get(figure)?.destroy();
     plot.replaceChildren();
     figure.classList.add("drawn");
+    figure.classList.remove("pointed");
     drawn.set(figure, new uPlot(options, [times, ...layers.map((layer) => layer.shown)], plot));
   }
 

@@ -9,15 +9,31 @@
     if (place) place.textContent = text;
   }
 
-  // Times: UTC, or the zone of the browser.
+  // Times: UTC, the zone of the browser, or that of the recipient whom the page is about.
   const local = Intl.DateTimeFormat().resolvedOptions().timeZone;
-  window.postriderZone = localStorage.getItem("postrider-zone") === "local" ? "local" : "UTC";
+  let zone = localStorage.getItem("postrider-zone") === "local" ? "local" : "UTC";
+  // For dates of the browser: none for its own.
+  window.postriderTimeZone = () => (zone === "local" ? undefined : zone);
+  function isZone(name) {
+    try { return Boolean(name && Intl.DateTimeFormat("en", { timeZone: name })); } catch { return false; }
+  }
+  function nextZone(button) {
+    const recipient = button.dataset.recipient;
+    const all = ["UTC", "local", ...(isZone(recipient) ? [recipient] : [])];
+    zone = all[(all.indexOf(zone) + 1) % all.length];
+    // Another page is about another recipient.
+    if (zone !== recipient) localStorage.setItem("postrider-zone", zone);
+  }
+  function zoneName(button) {
+    if (zone === "local") return local;
+    return zone === "UTC" ? zone : `${button.dataset.recipient} (recipient)`;
+  }
   function clock(iso) {
-    const options = { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23", timeZone: window.postriderZone === "local" ? undefined : "UTC" };
+    const options = { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23", timeZone: window.postriderTimeZone() };
     return new Intl.DateTimeFormat("en-GB", options).format(new Date(iso));
   }
   function day(iso) {
-    return new Intl.DateTimeFormat("sv-SE", { month: "2-digit", day: "2-digit", timeZone: window.postriderZone === "local" ? undefined : "UTC" }).format(new Date(iso));
+    return new Intl.DateTimeFormat("sv-SE", { month: "2-digit", day: "2-digit", timeZone: window.postriderTimeZone() }).format(new Date(iso));
   }
   function showTimes(from = document) {
     const today = day(new Date());
@@ -28,7 +44,7 @@
       if (time.textContent !== text) time.textContent = text;
     }
     const button = one("#zone");
-    if (button) button.textContent = window.postriderZone === "local" ? local : "UTC";
+    if (button) button.textContent = zoneName(button);
   }
   function showAges() {
     for (const time of all("time.ago")) {
@@ -141,8 +157,7 @@
     if (target.dataset.help) { event.preventDefault(); return one("#help").showModal(); }
     if (target.closest(".held")) { const part = target.closest("[data-region]"); waiting.delete(part.id); target.blur(); return htmx.trigger(part, "changed"); }
     if (target.id === "zone") {
-      window.postriderZone = window.postriderZone === "local" ? "UTC" : "local";
-      localStorage.setItem("postrider-zone", window.postriderZone);
+      nextZone(target);
       showTimes();
       dispatchEvent(new Event("postrider:colours"));
     }
