@@ -31,6 +31,7 @@ pub(super) fn run(args: &[&str]) -> Result<()> {
         "POSTRIDER_ATTACK_PER_S=500",
         "POSTRIDER_ATTACK_SECONDS=30",
         "POSTRIDER_ATTACK_TIMES=2",
+        "POSTRIDER_ATTACK_FLOOR_MS=0",
     ];
     let quotas: &[&str] = &[
         &binary,
@@ -38,6 +39,7 @@ pub(super) fn run(args: &[&str]) -> Result<()> {
         "POSTRIDER_ATTACK_QUOTA_PER_S=100",
         "POSTRIDER_ATTACK_QUOTA_LINES=16",
         "POSTRIDER_ATTACK_QUOTA_TIMES=1.5",
+        "POSTRIDER_ATTACK_FLOOR_MS=0",
     ];
     for (sizes, test) in [(connections, "attack::connections"), (quotas, "attack::quotas")] {
         let line: Vec<&str> = ["env"]

@@ -80,7 +80,7 @@ impl MessageIntake {
             prepared = prepared.into_iter().map(|message| within_quota(&over, message)).collect();
             let is_refused = |message: &Result<_, RefusedMessage>| matches!(message, Err(refused) if refused.is_over_quota());
             if let Some(turn) = turn.as_ref().filter(|_| prepared.iter().any(is_refused)) {
-                turn.pause().await;
+                turn.pause(batch.iter().map(|submission| submission.body.len()).sum()).await;
             }
         }
         drop(turn);

@@ -13,8 +13,11 @@ use super::refusal::IntakeRefusal;
 
 /// Calls of one tenant over a quota that are read and answered at the same time.
 const TURNS: usize = 2;
-/// A refused call is answered this late: so `TURNS` tell how many of them there are in a second.
+/// A refused call is answered this late: so `TURNS` tell how many of them there are in a second ...
 const PAUSE: Duration = Duration::from_millis(100);
+/// ... and this says how many bytes of them are read and parsed in a second: large ones have fewer turns.
+const BYTES_PER_S: u64 = 512 << 10;
+const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// How long a call waits for its turn. Its body is not read meanwhile.
 const WAIT: Duration = Duration::from_secs(1);
 /// Tenants whose turns are remembered; beyond it, those without calls are forgotten.
@@ -54,10 +57,15 @@ pub struct QuotaTurn {
 }
 
 impl QuotaTurn {
-    /// What a refused call waits, so that trying again at once costs others nothing.
-    pub async fn pause(&self) {
-        tokio::time::sleep(PAUSE).await;
+    /// What a refused call waits that has read so many bytes, so that trying again at once costs others little.
+    pub async fn pause(&self, bytes: usize) {
+        tokio::time::sleep(pause_after(bytes)).await;
     }
+}
+
+fn pause_after(bytes: usize) -> Duration {
+    let micros = (bytes as u64).saturating_mul(1_000_000) / BYTES_PER_S;
+    (PAUSE + Duration::from_micros(micros)).min(PAUSE_MAX)
 }
 
 impl IntakeQuotas {
@@ -70,6 +78,11 @@ impl IntakeQuotas {
     pub(super) fn check(&self, tenant: &TenantId) -> Option<Arc<TenantOverQuota>> {
         let over = self.over.read().unwrap_or_else(PoisonError::into_inner).clone();
         over.get(tenant).cloned()
+    }
+
+    /// Whether the messages of a tenant are refused, all or some of them.
+    pub fn is_over(&self, tenant: &TenantId) -> bool {
+        self.check(tenant).is_some()
     }
 
     /// Before the body of a message is read: waits for a turn if the tenant is over a quota.
@@ -124,6 +137,13 @@ mod tests {
         quotas.replace(over("acme"));
         assert!(quotas.check(&TenantId::new("acme")).is_some());
         assert!(quotas.check(&TenantId::new("other")).is_none());
+    }
+
+    #[test]
+    fn a_refused_call_waits_the_longer_the_more_it_has_read() {
+        assert_eq!(pause_after(0), PAUSE);
+        assert_eq!(pause_after(512 << 10), PAUSE + Duration::from_secs(1));
+        assert_eq!(pause_after(usize::MAX), PAUSE_MAX);
     }
 
     #[tokio::test]

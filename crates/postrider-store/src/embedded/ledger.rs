@@ -173,7 +173,14 @@ impl Ledger for EmbeddedStore {
     async fn lanes(&self, tenant: Option<&TenantId>, limit: usize) -> StoreResult<Vec<LaneDepth>> {
         let mut index = self.shared.index();
         index.end_leases(self.shared.now().0);
-        let lanes = index.lanes.depths(|lane| index.lane_key(lane));
+        let Some(name) = tenant else {
+            let lanes = index.lanes.depths(|lane| index.lane_key(lane));
+            return Ok(view::deepest(lanes, None, limit));
+        };
+        // Others wait for the index, so only the lanes of this tenant are looked at.
+        let Some(number) = index.tenants.number(name) else { return Ok(Vec::new()) };
+        let own = index.lanes_of(number);
+        let lanes = own.filter_map(|(lane, key)| index.lanes.depth(lane, key));
         Ok(view::deepest(lanes, tenant, limit))
     }
 

@@ -50,12 +50,10 @@ impl LaneSet {
         };
         let mut fits = vec![false; index.lane_numbers_end() as usize];
         let (mut of_tenant, mut some) = (fits.clone(), false);
-        for lane in 0..index.lane_numbers_end() {
-            // Numbers are compared first: there can be very many lanes, and others wait for the index.
-            if tenant.is_some() && index.tenant_of(lane) != tenant {
-                continue;
-            }
-            let Some(key) = index.lane_key(lane) else { continue };
+        // There can be very many lanes, and others wait for the index.
+        let own = tenant.map(|tenant| index.lanes_of(tenant));
+        let all = tenant.is_none().then(|| index.named_lanes());
+        for (lane, key) in own.into_iter().flatten().chain(all.into_iter().flatten()) {
             let fit = filter.fits_lane(key);
             fits[lane as usize] = fit;
             of_tenant[lane as usize] = true;

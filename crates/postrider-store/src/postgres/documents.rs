@@ -39,8 +39,8 @@ pub(super) struct NewDocument<'a> {
     pub(super) until: Option<i64>,
 }
 
-/// Everything that begins with `$1`.
-const PRESENT: &str = "SELECT * FROM document WHERE name >= $1 AND starts_with(name, $1) AND json IS NOT NULL \
+/// Everything that begins with `$1`. Both ends are bounds of the index, so that no other document is read.
+const PRESENT: &str = "SELECT * FROM document WHERE name >= $1 AND name < $1 || chr(1114111) AND json IS NOT NULL \
     AND (until IS NULL OR until > $2) ORDER BY name";
 
 /// Forgets deletions that meet a condition.

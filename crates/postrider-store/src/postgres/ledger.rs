@@ -1,6 +1,7 @@
 //! The ledger: three tables read as one, with what is in flight.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -29,9 +30,25 @@ const READ_MAX: i64 = 20_000;
 /// An answer about lanes that took so long is given again for a while.
 const SLOW_LANES: Duration = Duration::from_millis(50);
 
-/// Answers about lanes that took long.
+/// Answers about lanes that are remembered; those of one tenant and those of all count as one each.
+const SLOW_LANES_MAX: usize = 100;
+
+/// Answers about lanes that took long, by tenant, with the time until which they are given again.
 #[derive(Default)]
-pub(super) struct SlowLanes(std::sync::Mutex<Option<(Instant, Vec<LaneDepth>)>>);
+pub(super) struct SlowLanes(Mutex<HashMap<Option<TenantId>, (Instant, Vec<LaneDepth>)>>);
+
+/// The depths of all lanes. `$2` is no tenant.
+const DEPTHS: &str = "WITH x AS (SELECT u.id, max(l.batch) AS batch FROM lease l \
+      CROSS JOIN LATERAL unnest(l.ids) AS u (id) WHERE l.until > $1 GROUP BY u.id) \
+    SELECT q.lane, count(*) AS n, count(x.id) AS in_flight, min(q.due) FILTER (WHERE x.id IS NULL) AS next_due \
+    FROM queue q LEFT JOIN x ON x.id = q.id AND x.batch > q.free_batch WHERE $2::text IS NULL GROUP BY q.lane";
+/// The same for the lanes of a tenant. The order has the rows read by the tenant's index, also if the plan is the same
+/// for tenants with much and with little.
+const DEPTHS_OF_TENANT: &str = "WITH x AS (SELECT u.id, max(l.batch) AS batch FROM lease l \
+      CROSS JOIN LATERAL unnest(l.ids) AS u (id) WHERE l.until > $1 GROUP BY u.id) \
+    SELECT q.lane, count(*) AS n, count(x.id) AS in_flight, min(q.due) FILTER (WHERE x.id IS NULL) AS next_due \
+    FROM (SELECT id, lane, due, free_batch FROM queue WHERE tenant = $2 ORDER BY uuid_send(id) OFFSET 0) AS q \
+    LEFT JOIN x ON x.id = q.id AND x.batch > q.free_batch GROUP BY q.lane";
 
 #[async_trait]
 impl Ledger for PostgresStore {
@@ -123,7 +140,7 @@ impl Ledger for PostgresStore {
     }
 
     async fn lanes(&self, tenant: Option<&TenantId>, limit: usize) -> StoreResult<Vec<LaneDepth>> {
-        let lanes = self.shared.lane_depths(&self.slow_lanes).await?;
+        let lanes = self.shared.lane_depths(tenant, &self.slow_lanes).await?;
         Ok(view::deepest(lanes.into_iter(), tenant, limit))
     }
 
@@ -345,18 +362,19 @@ impl PgShared {
         Ok(sums)
     }
 
-    async fn lane_depths(&self, slow: &SlowLanes) -> PgResult<Vec<LaneDepth>> {
-        if let Some(known) = slow.known() {
+    async fn lane_depths(
+        &self,
+        tenant: Option<&TenantId>,
+        slow: &SlowLanes,
+    ) -> PgResult<Vec<LaneDepth>> {
+        if let Some(known) = slow.known(tenant) {
             return Ok(known);
         }
         let began = Instant::now();
         let mut session = self.pool.durable().await?;
-        let select = "WITH x AS (SELECT u.id, max(l.batch) AS batch FROM lease l \
-                      CROSS JOIN LATERAL unnest(l.ids) AS u (id) WHERE l.until > $1 GROUP BY u.id) \
-                      SELECT q.lane, count(*) AS n, count(x.id) AS in_flight, \
-                      min(q.due) FILTER (WHERE x.id IS NULL) AS next_due \
-                      FROM queue q LEFT JOIN x ON x.id = q.id AND x.batch > q.free_batch GROUP BY q.lane";
-        let rows = session.rows(select, &[&self.clock.now().0]).await?;
+        let select = if tenant.is_some() { DEPTHS_OF_TENANT } else { DEPTHS };
+        let name = tenant.map(|tenant| tenant.as_str());
+        let rows = session.rows(select, &[&self.clock.now().0, &name]).await?;
         let numbers: Vec<_> =
             rows.iter().map(|row| Ok(get::<i32>(row, "lane")? as u32)).collect::<PgResult<_>>()?;
         self.lanes.learn(&mut session, &numbers).await?;
@@ -372,23 +390,29 @@ impl PgShared {
                 next_due: get::<Option<i64>>(row, "next_due")?.map(Timestamp),
             });
         }
-        slow.note(began, &lanes);
+        slow.note(tenant, began, &lanes);
         Ok(lanes)
     }
 }
 
 impl SlowLanes {
-    fn known(&self) -> Option<Vec<LaneDepth>> {
-        let known = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        known.as_ref().filter(|(until, _)| *until > Instant::now()).map(|(_, lanes)| lanes.clone())
+    fn known(&self, tenant: Option<&TenantId>) -> Option<Vec<LaneDepth>> {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (until, lanes) = known.get(&tenant.cloned())?;
+        (*until > Instant::now()).then(|| lanes.clone())
     }
 
-    fn note(&self, began: Instant, lanes: &[LaneDepth]) {
-        let took = began.elapsed();
-        if took > SLOW_LANES {
-            let until = Instant::now() + 10 * took;
-            let mut known = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            *known = Some((until, lanes.to_vec()));
+    fn note(&self, tenant: Option<&TenantId>, began: Instant, lanes: &[LaneDepth]) {
+        let (now, took) = (Instant::now(), began.elapsed());
+        if took <= SLOW_LANES {
+            return;
+        }
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= SLOW_LANES_MAX {
+            known.retain(|_, (until, _)| *until > now);
+        }
+        if known.len() < SLOW_LANES_MAX {
+            known.insert(tenant.cloned(), (now + 10 * took, lanes.to_vec()));
         }
     }
 }

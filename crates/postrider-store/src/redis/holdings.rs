@@ -26,7 +26,7 @@ impl RedisShared {
                 }
             }
         }
-        for lane in self.lane_depths().await? {
+        for lane in self.lane_depths(None).await? {
             sums.of(&lane.key.tenant).lanes += u64::from(lane.pending + lane.in_flight > 0);
         }
         for (tenant, count) in self.numbered_lanes().await? {

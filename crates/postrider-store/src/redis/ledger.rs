@@ -104,7 +104,7 @@ impl Ledger for RedisStore {
     }
 
     async fn lanes(&self, tenant: Option<&TenantId>, limit: usize) -> StoreResult<Vec<LaneDepth>> {
-        let lanes = self.shared.lane_depths().await?;
+        let lanes = self.shared.lane_depths(tenant).await?;
         Ok(view::deepest(lanes.into_iter(), tenant, limit))
     }
 
@@ -224,8 +224,12 @@ impl RedisShared {
         Ok(counts)
     }
 
-    pub(super) async fn lane_depths(&self) -> RedisResult<Vec<LaneDepth>> {
-        let all = try_join_all((0..SHARDS).map(|shard| self.depths_in(shard))).await?;
+    /// Of one tenant, only its own lanes are read; of others, the number is.
+    pub(super) async fn lane_depths(
+        &self,
+        tenant: Option<&TenantId>,
+    ) -> RedisResult<Vec<LaneDepth>> {
+        let all = try_join_all((0..SHARDS).map(|shard| self.depths_in(shard, tenant))).await?;
         let mut lanes: BTreeMap<u32, (u64, u64, Option<i64>)> = BTreeMap::new();
         for (lane, pending, in_flight, due) in all.into_iter().flatten() {
             let sum = lanes.entry(lane).or_default();
@@ -242,8 +246,16 @@ impl RedisShared {
         Ok(lanes.into_iter().filter_map(depth).collect())
     }
 
-    async fn depths_in(&self, shard: ShardId) -> RedisResult<Vec<(u32, u64, u64, Option<i64>)>> {
-        let lanes = self.lanes_in(shard).await?;
+    async fn depths_in(
+        &self,
+        shard: ShardId,
+        tenant: Option<&TenantId>,
+    ) -> RedisResult<Vec<(u32, u64, u64, Option<i64>)>> {
+        let mut lanes = self.lanes_in(shard).await?;
+        if let Some(tenant) = tenant {
+            self.learn(&lanes).await?;
+            lanes.retain(|lane| self.lanes.key(*lane).is_some_and(|key| key.tenant == *tenant));
+        }
         if lanes.is_empty() {
             return Ok(Vec::new());
         }

@@ -46,12 +46,12 @@ async fn what_waits_in_a_lane_is_read_once_however_much_it_is() {
     assert!(read() <= 2 * PENDING, "{} rows were read for {PENDING} deliveries", read());
 }
 
-/// Rows of the queue that were read so far. The server counts a moment later.
-async fn rows_read(schema: &str) -> u64 {
+/// Rows of a table that were read so far. The server counts a moment later.
+async fn rows_read(schema: &str, table: &str) -> u64 {
     tokio::time::sleep(std::time::Duration::from_millis(1_500)).await;
     let sql = format!(
         "SELECT seq_tup_read + coalesce(idx_tup_fetch, 0) FROM pg_stat_user_tables \
-         WHERE schemaname = '{schema}' AND relname = 'queue'"
+         WHERE schemaname = '{schema}' AND relname = '{table}'"
     );
     SERVER.sql(&sql).unwrap().parse().unwrap()
 }
@@ -65,13 +65,40 @@ async fn a_list_of_a_tenant_reads_no_rows_of_others() {
         let new = vec![message("acme", 1); 500];
         store.accept(new).await.into_iter().for_each(|answer| drop(answer.unwrap()));
     }
-    let before = rows_read(&schema).await;
+    SERVER.sql(&format!("ANALYZE {schema}.queue")).unwrap();
+    // The database may then use one plan for all tenants.
+    for _ in 0..6 {
+        assert_eq!(store.lanes(Some(&TenantId::new("acme")), 10).await.unwrap().len(), 1);
+    }
+    let before = rows_read(&schema, "queue").await;
     let tenant = Some(TenantId::new("rare"));
     for provider in [None, Some("https://host-1.example".into())] {
         let filter =
             DeliveryFilter { tenant: tenant.clone(), provider, ..DeliveryFilter::default() };
         assert_eq!(store.deliveries(filter).await.unwrap().items.len(), 1);
     }
-    let read = rows_read(&schema).await - before;
-    assert!(read < 100, "{read} rows were read for two lists of one delivery");
+    let lanes = store.lanes(tenant.as_ref(), 10).await.unwrap();
+    assert_eq!((lanes.len(), lanes[0].pending), (1, 1));
+    let read = rows_read(&schema, "queue").await - before;
+    assert!(read < 100, "{read} rows were read for two lists of one delivery, and for its lane");
+}
+
+#[tokio::test]
+async fn documents_with_a_prefix_are_read_without_those_behind_them() {
+    let schema = schema();
+    let store = PostgresStore::open_on(options(&SERVER, &schema), clock()).await.unwrap();
+    for number in 0..500 {
+        let name = format!("job/other/{number}");
+        store.put_document(&name, Some("{}"), None, None).await.unwrap();
+    }
+    for name in ["job/acme/1", "job/acme2/1", "job/acmé/1"] {
+        store.put_document(name, Some("{}"), None, None).await.unwrap();
+    }
+    SERVER.sql(&format!("ANALYZE {schema}.document")).unwrap();
+    let before = rows_read(&schema, "document").await;
+    let found = store.documents("job/acme/").await.unwrap();
+    let names: Vec<_> = found.iter().map(|document| document.name.as_str()).collect();
+    assert_eq!(names, ["job/acme/1"]);
+    let read = rows_read(&schema, "document").await - before;
+    assert!(read < 50, "{read} rows were read for one document");
 }

@@ -1,9 +1,9 @@
 //! The registry of addresses: create, show and delete them. Shows no endpoint and no key.
 
+use axum::extract::{FromRequest as _, Request};
 use postrider_channels::webpush::WebpushTarget;
 use postrider_core::ports::store::NewAddress;
 use postrider_core::{Address, AddressId, TenantId};
-use postrider_dispatch::QuotaExcess;
 
 use super::channel_schema::AddressRequest;
 use super::prelude::*;
@@ -28,8 +28,13 @@ pub(crate) struct AddressQuery {
 pub(crate) async fn create(
     State(app): State<SharedState>,
     access: AddressAccess,
-    RawJson(body): RawJson,
+    request: Request,
 ) -> ApiResult<Response> {
+    // Of a tenant with as many addresses as it may have, few bodies are read at the same time.
+    let is_full = app.quotas.check_address(&app.config(), &access.tenant).is_err();
+    let turn =
+        if is_full { Some(app.intake.quotas().turn_of(&access.tenant).await?) } else { None };
+    let RawJson(body) = RawJson::from_request(request, &app).await?;
     app.signing.ensure(&access.tenant).await?;
     let mut new = app.intake.check_address(&access.tenant, &body).await?;
     // A push service accepts only the key with which the subscription was made.
@@ -39,7 +44,15 @@ pub(crate) async fn create(
     }
     let (address, is_new) = match app.quotas.check_address(&app.config(), &access.tenant) {
         Ok(()) => app.store.put_address(new).await?,
-        Err(excess) => put_if_known(&app, &access.tenant, new, excess).await?,
+        Err(excess) => match put_if_known(&app, &access.tenant, new).await? {
+            Some(known) => (known, false),
+            None => {
+                if let Some(turn) = turn {
+                    turn.pause(body.len()).await;
+                }
+                return Err(excess.into());
+            }
+        },
     };
     if is_new {
         app.quotas.note_addresses(&access.tenant, 1);
@@ -50,24 +63,21 @@ pub(crate) async fn create(
     Ok((status, Json(AddressBody::from(address))).into_response())
 }
 
-/// Of a tenant with as many addresses as it may have: registers again what is registered, and refuses the rest.
+/// Of a tenant with as many addresses as it may have: registers again what is registered. None for what is not.
 async fn put_if_known(
     app: &SharedState,
     tenant: &TenantId,
     new: NewAddress,
-    excess: QuotaExcess,
-) -> ApiResult<(Address, bool)> {
-    let turn = app.intake.quotas().turn_of(tenant).await?;
+) -> ApiResult<Option<Address>> {
     // A hash can also be known by a mark or a strike. Whether the address is, only the store can tell.
-    if app.store.known_hash(tenant, &[new.hash]).await?.is_some() {
-        let (address, is_new) = app.store.put_address(new).await?;
-        if !is_new {
-            return Ok((address, false));
-        }
+    if app.store.known_hash(tenant, &[new.hash]).await?.is_none() {
+        return Ok(None);
+    }
+    let (address, is_new) = app.store.put_address(new).await?;
+    if is_new {
         app.store.delete_address(tenant, address.id, false).await?;
     }
-    turn.pause().await;
-    Err(excess.into())
+    Ok((!is_new).then_some(address))
 }
 
 /// Addresses, oldest first.

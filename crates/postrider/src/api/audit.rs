@@ -5,6 +5,7 @@ use std::fmt::Display;
 
 use axum::extract::Request;
 use axum::http::Method;
+use axum::http::header::CONTENT_LENGTH;
 use postrider_core::ports::store::{AuditFilter, AuditRecord, StoreError};
 
 use super::auth::KeyAccess;
@@ -84,12 +85,16 @@ pub(super) async fn audited(
 pub(super) struct CallSummary {
     method: Method,
     path: String,
+    /// The announced length of the body.
+    body_bytes: usize,
 }
 
 impl CallSummary {
     pub(super) fn of(request: &Request) -> Self {
         let path = request.uri().path().chars().take(PATH_CHARS_MAX).collect();
-        Self { method: request.method().clone(), path }
+        let length = request.headers().get(CONTENT_LENGTH).and_then(|value| value.to_str().ok());
+        let body_bytes = length.and_then(|text| text.parse().ok()).unwrap_or(0);
+        Self { method: request.method().clone(), path, body_bytes }
     }
 
     fn is_change(&self, rules: CallRules) -> bool {
@@ -129,7 +134,7 @@ async fn written(
         && let Ok(turn) = app.intake.quotas().turn_of(tenant).await
     {
         // Whoever tries again at once has to wait. Calls of the daily work see to that before their body is read.
-        turn.pause().await;
+        turn.pause(request.body_bytes).await;
     }
     let is_refused_key = matches!(status.as_u16(), 401 | 403);
     let is_flood = status.as_u16() == 429;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use postrider_testkit::process::{LOCAL_TARGETS, free_port};
+use postrider_testkit::process::{LOCAL_TARGETS, ProcessFixture, free_port};
 use postrider_testkit::server::STRIKE_RULES;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -115,6 +115,66 @@ async fn of_a_tenant_over_a_quota_few_bodies_are_read_at_once() {
     assert!(answer.starts_with("HTTP/1.1 429 ") && answer.contains("retry-after: 1"), "{answer}");
     assert_eq!(unread.len(), 8, "their bodies are awaited");
     assert_eq!(other.post("/v1/messages", &message()).await.status, 202);
+}
+
+#[tokio::test]
+async fn of_a_tenant_with_all_its_addresses_few_bodies_are_read_at_once() {
+    let server = server("[limits]\naddresses_max = 1\n");
+    let greedy = Attacker::admin(&server).scoped("tenant", "greedy").await;
+    assert_eq!(greedy.post("/v1/addresses", &webhook("https://example.com/1")).await.status, 201);
+    let mut calls = Vec::new();
+    for _ in 0..3 {
+        calls.push(greedy.open("POST", "/v1/addresses", Some(900_000), "").await);
+    }
+    let answers = calls.iter_mut().map(|call| Box::pin(read_until(call, "\r\n\r\n")));
+    let (answer, _, unread) = futures_util::future::select_all(answers).await;
+    assert!(answer.starts_with("HTTP/1.1 429 ") && answer.contains("retry-after: 1"), "{answer}");
+    assert_eq!(unread.len(), 2, "their bodies are awaited");
+}
+
+/// A tenant that may send nothing more because of its dead letters.
+async fn over_quota(server: &ProcessFixture) -> Attacker {
+    let greedy = Attacker::admin(server).scoped("tenant", "greedy").await;
+    let nobody = free_port().unwrap();
+    let failing = |_| {
+        json!({
+            "to": {"address": webhook(&format!("http://{nobody}/"))},
+            "content": {"title": "x"}, "retry": {"retries": 0},
+        })
+    };
+    send_until_refused(&greedy, failing).await;
+    greedy
+}
+
+#[tokio::test]
+async fn a_refused_call_is_answered_the_later_the_more_it_made_the_server_read() {
+    let server = server(&format!("{LOCAL_TARGETS}[limits]\ndead_letters_max = 1\n"));
+    let greedy = over_quota(&server).await;
+    let time_of = async |bytes: usize| {
+        let mut large = message();
+        large["content"]["title"] = "x".repeat(bytes).into();
+        let began = Instant::now();
+        assert_eq!(greedy.post("/v1/messages", &large).await.status, 403);
+        began.elapsed()
+    };
+    assert!(time_of(10).await < Duration::from_secs(1));
+    assert!(time_of(600 << 10).await >= Duration::from_millis(1_200));
+}
+
+#[tokio::test]
+async fn a_batch_of_a_tenant_over_a_quota_is_read_group_by_group() {
+    let server = server(&format!("{LOCAL_TARGETS}[limits]\ndead_letters_max = 1\n"));
+    let greedy = over_quota(&server).await;
+    // They hold the turns of the tenant, so each group waits a second and is refused unread.
+    let _reading = [
+        greedy.open("POST", "/v1/messages", Some(100), "").await,
+        greedy.open("POST", "/v1/messages", Some(100), "").await,
+    ];
+    let lines = format!("{}\n", message()).repeat(1_500);
+    let began = Instant::now();
+    let answer = greedy.call("POST", "/v1/messages/batch", &lines).await;
+    assert_eq!((answer.status, answer.body.lines().count()), (200, 1_500));
+    assert!(began.elapsed() >= Duration::from_millis(2_900), "{:?}", began.elapsed());
 }
 
 #[tokio::test]

@@ -70,6 +70,16 @@ impl LaneWindow {
         [window, first(&self.returned)].into_iter().flatten().min()
     }
 
+    fn depth(&self, lane: u32, key: &Arc<LaneKey>) -> LaneDepth {
+        LaneDepth {
+            id: LaneId(lane),
+            key: key.clone(),
+            pending: self.waiting,
+            in_flight: self.in_flight,
+            next_due: self.next().map(Timestamp),
+        }
+    }
+
     fn needs_refill(&self, now: i64) -> bool {
         self.window.is_empty()
             && self.horizon.is_some_and(|key| key.0 <= now)
@@ -299,15 +309,12 @@ impl LaneWindows {
         &'a self,
         name: impl Fn(u32) -> Option<&'a Arc<LaneKey>>,
     ) -> impl Iterator<Item = LaneDepth> {
-        self.active.iter().filter_map(move |(&lane, entry)| {
-            Some(LaneDepth {
-                id: LaneId(lane),
-                key: name(lane)?.clone(),
-                pending: entry.waiting,
-                in_flight: entry.in_flight,
-                next_due: entry.next().map(Timestamp),
-            })
-        })
+        self.active.iter().filter_map(move |(&lane, entry)| Some(entry.depth(lane, name(lane)?)))
+    }
+
+    /// The depth of one lane. None if it has nothing.
+    pub(crate) fn depth(&self, lane: u32, key: &Arc<LaneKey>) -> Option<LaneDepth> {
+        self.active.get(&lane).map(|entry| entry.depth(lane, key))
     }
 
     fn lane_limit(&self) -> usize {

@@ -43,6 +43,8 @@ pub(crate) struct MemoryIndex {
     pub(crate) lanes: LaneWindows,
     /// Lane keys by lane number, each with the number of its tenant. Absent for a number that is free.
     names: Vec<Option<(Arc<LaneKey>, u32)>>,
+    /// The numbers of each tenant's lanes.
+    tenant_lanes: HashMap<u32, BTreeSet<u32>>,
     pub(crate) tenants: TenantTable,
     pub(crate) cache: DeliveryCache,
     leases: HashMap<u64, TrackedLease>,

@@ -102,7 +102,7 @@ impl BatchRun {
     async fn run(mut self, mut body: BodyDataStream) {
         let mut open = true;
         loop {
-            if !self.queue.is_empty() && self.groups.len() < GROUPS_MAX {
+            if !self.queue.is_empty() && self.groups.len() < self.groups_max() {
                 self.start_group();
                 continue;
             }
@@ -147,7 +147,8 @@ impl BatchRun {
     }
 
     async fn next_event(&mut self, body: &mut BodyDataStream, open: bool) -> BatchEvent {
-        let wants_more = open && !self.queue.is_full();
+        let may_read_ahead = self.groups_max() > 1 || self.groups.is_empty();
+        let wants_more = open && !self.queue.is_full() && may_read_ahead;
         tokio::select! {
             biased;
             rejection = self.key_end.wait(&self.app.keys), if open => BatchEvent::KeyEnded(rejection),
@@ -158,6 +159,11 @@ impl BatchRun {
             },
             else => BatchEvent::Frame(None),
         }
+    }
+
+    /// Of a tenant over a quota, little is read until what was read is answered.
+    fn groups_max(&self) -> usize {
+        if self.app.intake.quotas().is_over(&self.tenant) { 1 } else { GROUPS_MAX }
     }
 
     fn start_group(&mut self) {

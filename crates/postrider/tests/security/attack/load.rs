@@ -1,4 +1,5 @@
-//! Steady traffic with its latencies, and a receiver that notes when each message came.
+//! Steady traffic with its latencies, a receiver that notes when each message came, and the bound on what an attack may
+//! cost that traffic.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -180,6 +181,56 @@ pub(super) async fn steady(
         delivery_p99: p99(deliveries),
         sent: all.len(),
     }
+}
+
+/// How much longer the calls of others may take under an attack.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct DelayBound {
+    pub(super) times: f64,
+    /// Shorter times count as this one, because they say more about the machine than about the server. The full proof
+    /// has none.
+    pub(super) floor: Duration,
+}
+
+impl DelayBound {
+    /// Prints each p99 with its ratio. Fails if one is beyond the bound.
+    pub(super) fn check(self, before: &SteadyFigures, during: &SteadyFigures) {
+        let figures = [
+            ("accept", before.accept_p99, during.accept_p99),
+            ("delivery", before.delivery_p99, during.delivery_p99),
+        ];
+        let mut is_kept = true;
+        for (what, before, during) in figures {
+            let ratio = during.as_secs_f64() / before.as_secs_f64();
+            let is_within = during <= before.max(self.floor).mul_f64(self.times);
+            println!(
+                "{what} p99 of others: {before:.1?} undisturbed, {during:.1?} under attack, {ratio:.2} x; allowed {} x{}: {}",
+                self.times,
+                if self.floor.is_zero() {
+                    String::new()
+                } else {
+                    format!(" of at least {:?}", self.floor)
+                },
+                if is_within { "kept" } else { "NOT KEPT" }
+            );
+            is_kept &= is_within;
+        }
+        println!("accept p99 of each tenth: {:.1?}", during.accept_tenths);
+        println!("undisturbed:              {:.1?}", before.accept_tenths);
+        assert!(is_kept, "others notice the attack");
+    }
+}
+
+/// Runs the callers of an attack with the lowest priority. They stand for other machines: the processor that they need
+/// is not the server's, and those who are measured should not wait for it either.
+pub(super) fn run_attack(
+    attack: impl Future<Output = ()> + Send + 'static,
+) -> std::thread::JoinHandle<()> {
+    std::thread::spawn(|| {
+        rustix::process::nice(19).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.unwrap().block_on(attack);
+    })
 }
 
 fn p99(mut times: Vec<Duration>) -> Duration {
