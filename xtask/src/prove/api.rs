@@ -16,7 +16,7 @@ use crate::shell;
 const CASES: u32 = 100;
 const CHECKS: &str = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance";
 /// A stream of events has no end, and schemathesis writes no NDJSON.
-const STREAMS: [&str; 2] = ["/v1/events", "/v1/messages/batch"];
+const STREAMS: [&str; 3] = ["/v1/events", "/v1/messages/batch", "/v1/recipients/import"];
 
 pub(super) fn run(args: &[&str]) -> Result<()> {
     let cases = match args {

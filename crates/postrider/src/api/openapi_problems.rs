@@ -1,5 +1,5 @@
-//! Completes the description of the API: the errors that any call can end with, the content type of errors, and ids of
-//! operations that are unique.
+//! Completes the description of the API: the errors that any call can end with, the content type of errors, ids of
+//! operations that are unique, and objects that are made of others.
 
 use serde_json::{Map, Value, json};
 
@@ -26,6 +26,7 @@ const WITH_BODY: [(&str, &str); 3] = [
 pub(super) fn complete(document: &mut Value) {
     if let Some(schemas) = document["components"]["schemas"].as_object_mut() {
         schemas.values_mut().for_each(allow_absent_parts);
+        open_parts(schemas);
     }
     let Some(paths) = document["paths"].as_object_mut() else { return };
     for (path, item) in paths {
@@ -56,6 +57,24 @@ fn allow_absent_parts(schema: &mut Value) {
         choices.retain(|choice| choice["type"] != "null");
         choices.push(json!({"type": "object"}));
         *part = json!({"anyOf": choices});
+    }
+}
+
+/// A request that takes no unknown fields is also a part of what is shown, beside other fields: there it forbids none.
+fn open_parts(schemas: &mut Map<String, Value>) {
+    let all = schemas.clone();
+    let opened = |part: &Value| {
+        let name = part["$ref"].as_str()?.rsplit('/').next()?;
+        let mut open = all.get(name)?.clone();
+        open.as_object_mut()?.remove("example");
+        (open.as_object_mut()?.remove("additionalProperties")? == false).then_some(open)
+    };
+    for schema in schemas.values_mut() {
+        for part in schema.get_mut("allOf").and_then(Value::as_array_mut).into_iter().flatten() {
+            if let Some(open) = opened(part) {
+                *part = open;
+            }
+        }
     }
 }
 
@@ -92,6 +111,20 @@ mod tests {
 
     use super::*;
     use crate::api::openapi;
+
+    #[test]
+    fn no_part_of_an_object_forbids_the_fields_of_another_part() {
+        let document: Value = serde_json::from_str(&openapi::json()).unwrap();
+        let schemas = document["components"]["schemas"].as_object().unwrap();
+        assert_eq!(schemas["NewRecipient"]["additionalProperties"], false, "as a request");
+        for (name, schema) in schemas {
+            for part in schema["allOf"].as_array().into_iter().flatten() {
+                let pointer = part["$ref"].as_str().map(|target| target.trim_start_matches('#'));
+                let part = pointer.map_or(part, |pointer| document.pointer(pointer).unwrap());
+                assert_ne!(part["additionalProperties"], false, "{name}: {part}");
+            }
+        }
+    }
 
     #[test]
     fn every_operation_has_an_id_of_its_own_and_says_how_it_can_fail() {
