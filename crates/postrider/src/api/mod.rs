@@ -72,7 +72,7 @@ use postrider_dispatch::{DispatcherStatus, Lanes, MessageIntake};
 use postrider_store::sealed::DataKeys;
 use tokio::sync::{Notify, watch};
 
-use self::request_limits::{AddressBuckets, FailedSignIns, RequestBucket};
+use self::request_limits::{AddressBuckets, FailedSignIns};
 use crate::audit::AuditTrail;
 use crate::config::Config;
 use crate::events::EventRecorder;
