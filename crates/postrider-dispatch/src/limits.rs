@@ -19,6 +19,8 @@ pub struct DispatchLimits {
     pub per_origin: HashMap<ChannelKind, usize>,
     /// Calls under way in all. A crash can send at most these and one settle batch twice.
     pub concurrency: usize,
+    /// Connections that may be open in all: there are never more calls, so this is for people.
+    pub connections: usize,
     /// At least twice as long as an attempt can last: one that is to go again at once may do so
     /// during the first half.
     pub lease: Duration,
@@ -58,6 +60,7 @@ impl Default for DispatchLimits {
         Self {
             per_origin: HashMap::new(),
             concurrency: 4_096,
+            connections: usize::MAX,
             lease: Duration::from_secs(90),
             settle_batch: 512,
             settle_linger: Duration::from_millis(2),

@@ -11,7 +11,7 @@ use crate::policy::sick_calls::SickCallRoom;
 /// An address with so many calls under way that take long is slow.
 const SLOW_FROM: usize = 2;
 /// A slow address may have one call for so many free places for long calls.
-const SLOW_SHARE: usize = 8;
+pub const SLOW_SHARE: usize = 8;
 /// A wait is stretched by up to this share.
 const SPREAD: f64 = 0.25;
 /// How long a call to a slow address waits at least while it has no place.

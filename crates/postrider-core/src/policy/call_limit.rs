@@ -135,6 +135,11 @@ impl CallLimit {
         }
     }
 
+    /// When it was last cut or restored, for people.
+    pub fn changed_at(&self) -> Timestamp {
+        self.changed_at
+    }
+
     /// A call that takes longer than this is a long one: four times the 75th percentile, within bounds.
     pub fn long_after(&self) -> Duration {
         let ms = (4.0 * self.p75_ms).clamp(LONG_MIN_MS, LONG_MAX_MS);

@@ -68,6 +68,11 @@ impl ApartCalls {
         self.by_origin.is_empty()
     }
 
+    /// Those to which calls are under way, in no order.
+    pub fn origins(&self) -> impl Iterator<Item = u64> {
+        self.by_origin.keys().copied()
+    }
+
     pub fn at(&self, origin: u64) -> usize {
         self.by_origin.get(&origin).copied().unwrap_or(0)
     }

@@ -30,6 +30,12 @@ impl Openings {
         self.failed >= FAILED_MIN && now.since(self.first) >= FAILED_FOR
     }
 
+    /// How many failed in a row, if that means that nobody can reach the origin.
+    pub fn unreachable_after(&self) -> Option<u32> {
+        let is_unreachable = self.failed >= FAILED_MIN && self.last.since(self.first) >= FAILED_FOR;
+        is_unreachable.then_some(self.failed)
+    }
+
     /// A request could be written.
     pub fn opened(&mut self) {
         self.failed = 0;

@@ -24,6 +24,8 @@ pub struct ProbeBreaker {
     epoch: u32,
     /// Openings in a row.
     openings: u32,
+    /// When it opened after it was last closed.
+    opened_at: Timestamp,
     closed_at: Timestamp,
     cause: BreakerCause,
     forced: Option<BreakerOverride>,
@@ -51,6 +53,7 @@ impl ProbeBreaker {
             phase: ProbePhase::default(),
             epoch: 0,
             openings: 0,
+            opened_at: Timestamp::default(),
             closed_at: Timestamp::default(),
             cause: BreakerCause::default(),
             forced: None,
@@ -156,6 +159,9 @@ impl ProbeBreaker {
         let again =
             !matches!(self.phase, ProbePhase::Closed) || now.since(self.closed_at) < IN_A_ROW;
         self.openings = if again { self.openings.saturating_add(1) } else { 1 };
+        if matches!(self.phase, ProbePhase::Closed) {
+            self.opened_at = now;
+        }
         let until = now + self.policy.open_for(self.openings.saturating_sub(1), random);
         self.cause = cause;
         self.epoch = self.epoch.wrapping_add(1);
@@ -187,6 +193,11 @@ impl ProbeBreaker {
             (None, ProbePhase::Open { until }) => BreakerState::Open { until },
             (None, ProbePhase::Probing { .. }) => BreakerState::Recovering { allowed: PROBES },
         }
+    }
+
+    /// Since when it has not been closed, if it is not.
+    pub fn open_since(&self) -> Option<Timestamp> {
+        (!matches!(self.phase, ProbePhase::Closed)).then_some(self.opened_at)
     }
 
     /// Why it opened last.

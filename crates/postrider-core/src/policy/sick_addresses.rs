@@ -47,6 +47,8 @@ struct AddressHealth {
     rest: Option<Duration>,
     until: Timestamp,
     long: u32,
+    /// How long its last long call took; zero if none ended.
+    took_ms: u32,
     /// How often in a row it asked to be left alone.
     asked: u32,
 }
@@ -69,6 +71,10 @@ pub struct AddressCondition {
     pub is_sick: bool,
     pub is_slow: bool,
     pub until: Timestamp,
+    /// Since when it fails.
+    pub failing_since: Timestamp,
+    /// How long its last long call took; zero if none ended.
+    pub took_ms: u32,
 }
 
 impl SickAddresses {
@@ -124,9 +130,10 @@ impl SickAddresses {
     }
 
     pub fn condition(&self, target: u64) -> Option<AddressCondition> {
-        let AddressHealth { failures, rest, until, long, .. } = *self.known.get(&target)?;
-        let (is_sick, is_slow) = (rest.is_some(), long >= LONG_MIN);
-        Some(AddressCondition { failures, is_sick, is_slow, until })
+        let known = self.known.get(&target)?;
+        let AddressHealth { failures, failing_since, until, took_ms, .. } = *known;
+        let (is_sick, is_slow) = (known.rest.is_some(), known.long >= LONG_MIN);
+        Some(AddressCondition { failures, is_sick, is_slow, until, failing_since, took_ms })
     }
 
     /// A call failed. `others_work` says that it is the address, not the origin. `random` is a random
@@ -193,6 +200,13 @@ impl SickAddresses {
         let Some(health) = self.health(target, now) else { return };
         health.long =
             if long { (health.long + 1).min(LONG_MIN) } else { health.long.saturating_sub(1) };
+    }
+
+    /// Notes how long a long call took, for people.
+    pub fn note_long(&mut self, target: u64, took_ms: u32) {
+        if let Some(health) = self.known.get_mut(&target) {
+            health.took_ms = took_ms;
+        }
     }
 
     /// Whether nothing is remembered that is worth its memory.

@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
 use postrider_core::model::decision::Decision;
-use postrider_core::{Attempt, Channel, Finished, Outcome};
+use postrider_core::{Attempt, Channel, Finished, Outcome, Report};
 use tokio::sync::Notify;
 
 use super::answer::UnansweredCause;
 use super::job::JobStage;
 use super::{DeliveryJob, LaneWork};
-use crate::lanes::{CallEffect, CallResult};
+use crate::lanes::{CallEffect, CallResult, OwnShortage};
 use crate::strike_assessment::StrikeAssessment;
 
 /// Dropped while the server stops, it ends the leases that are left and frees their slots.
@@ -118,9 +118,11 @@ impl AttemptBatch {
         let now = context.clock.now_rounded_up();
         let decision = work.decide(job, &finished.report, effect, now);
         if finished.report.outcome == Outcome::Local {
-            let what = finished.report.code.as_deref().unwrap_or_default();
-            context.lanes.note_shortage(what, now);
-            context.observer.shortage(&work.lane, what);
+            let Report { code, detail, .. } = finished.report;
+            let text = |text: Option<String>| text.unwrap_or_default().into_boxed_str();
+            let (code, detail) = (text(code), text(detail));
+            context.observer.shortage(&work.lane, &code);
+            context.lanes.note_shortage(OwnShortage { code, detail }, now);
         } else {
             work.record(job, finished, &decision, now);
         }

@@ -14,6 +14,8 @@ use postrider_core::policy::global_places::{
 };
 use postrider_core::policy::place_queue::PlaceQueue;
 
+use super::own_places::LongPlaceUse;
+
 /// Lanes that are told when a call ends: the first may find that it has nothing to send any more.
 const TOLD: usize = 2;
 
@@ -156,6 +158,44 @@ impl GlobalCalls {
     /// How many more calls a tenant may make to an origin whose length nobody knows, or that are known to last long.
     pub(super) fn room_apart(&self, all: usize, tenant: u64, origin: u64, is_known: bool) -> usize {
         lock(&self.apart).room(apart_places(all), tenant, origin, is_known)
+    }
+
+    /// How the places for calls that may take long are held, as a tenant sees it at an origin; `is_known` as for
+    /// [`room_apart`](Self::room_apart).
+    pub(super) fn long_use(
+        &self,
+        all: usize,
+        tenant: u64,
+        origin: u64,
+        is_known: bool,
+    ) -> LongPlaceUse {
+        let places = apart_places(all);
+        let mut apart = lock(&self.apart);
+        let own = apart.by_tenant.get_mut(&tenant).map_or(0, |own| own.used(places));
+        let of = if is_known { places.div_ceil(2) } else { places };
+        LongPlaceUse {
+            used: apart.all.used(places).max(own).min(of),
+            of,
+            own,
+            at_origin: apart.all.at(origin),
+            origin_max: apart_of_origin(places),
+        }
+    }
+
+    /// The tenant (a number that stands for it) that holds the most of these, how many, and one of the origins that it
+    /// calls. Looks at all tenants: not for the path of a delivery.
+    pub(super) fn longest_holder(&self, all: usize) -> Option<(u64, usize, u64)> {
+        let places = apart_places(all);
+        let mut apart = lock(&self.apart);
+        let held = apart.by_tenant.iter_mut().map(|(tenant, own)| (own.used(places), *tenant));
+        let (held, tenant) = held.max()?;
+        let origin = apart.by_tenant.get(&tenant)?.origins().next()?;
+        Some((tenant, held, origin))
+    }
+
+    /// How all places are held, as a tenant sees it at an origin.
+    pub(super) fn server_use(&self, all: usize, tenant: u64, origin: u64) -> PlaceUse {
+        lock(&self.all).places(all, tenant, origin)
     }
 
     /// A lane finds no place; it is told when one may be free.

@@ -2,11 +2,13 @@
 //! tells how calls ended; the API shows it and passes on what operators order. Leases and sends nothing.
 
 mod accounts;
+mod address_rest;
 mod call;
 mod checks;
 mod global;
 mod health_news;
 mod operator;
+mod own_places;
 mod permit;
 mod provider;
 mod rate_level;
@@ -34,6 +36,7 @@ use crate::limits::DispatchLimits;
 use crate::policies::{Policies, Policy};
 use accounts::LaneChannels;
 pub(crate) use accounts::LaneRoute;
+pub use address_rest::{AddressRest, SlowPlaces};
 pub use call::{BreakerScope, LaneEvent};
 pub(crate) use call::{CallEffect, CallResult};
 use checks::LaneContext;
@@ -43,11 +46,12 @@ use health_news::HealthNews;
 pub use health_news::OriginNews;
 use operator::OperatorOrders;
 pub use operator::{OperatorOrder, PausedLane, PausedProvider};
+pub use own_places::{LongPlaceUse, OwnPlaceWait, OwnShortage};
 use permit::CallPermit;
 pub(crate) use permit::{CallTicket, LanePermit};
 use provider::{FreedPlaces, LaneProvider};
 use rate_limits::RateLimits;
-pub use report::{AddressRest, GateVerdict, LaneReport, ProviderFigures};
+pub use report::{GateVerdict, LaneReport, LongPlaceHolder, ProviderFigures};
 pub(crate) use retry_budgets::RetryAllowance;
 use retry_budgets::RetryBudgets;
 pub(crate) use wakeups::Wakeup;
@@ -88,7 +92,7 @@ pub struct Lanes {
     global: GlobalCalls,
     address_room: Arc<AddressRoom>,
     operator: OperatorOrders,
-    shortage: Mutex<Option<(Timestamp, Box<str>)>>,
+    shortage: Mutex<Option<(Timestamp, OwnShortage)>>,
     channels: Arc<LaneChannels>,
     share: Arc<WorkShare>,
     health: HealthNews,
@@ -294,17 +298,17 @@ impl Lanes {
         std::mem::take(&mut *self.events.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// We ran out of something ourselves; `what` is the code of the outcome.
-    pub(crate) fn note_shortage(&self, what: &str, now: Timestamp) {
-        let mut shortage = self.shortage.lock().unwrap_or_else(PoisonError::into_inner);
-        *shortage = Some((now, what.into()));
+    /// We ran out of something ourselves.
+    pub(crate) fn note_shortage(&self, shortage: OwnShortage, now: Timestamp) {
+        let mut noted = self.shortage.lock().unwrap_or_else(PoisonError::into_inner);
+        *noted = Some((now, shortage));
     }
 
     /// What we ran out of ourselves within the last moments.
-    pub fn shortage(&self) -> Option<Box<str>> {
-        let shortage = self.shortage.lock().unwrap_or_else(PoisonError::into_inner);
-        let (at, what) = shortage.as_ref()?;
-        (self.clock.now().since(*at) < SHORTAGE_SHOWN).then(|| what.clone())
+    pub fn shortage(&self) -> Option<OwnShortage> {
+        let noted = self.shortage.lock().unwrap_or_else(PoisonError::into_inner);
+        let (at, shortage) = noted.as_ref()?;
+        (self.clock.now().since(*at) < SHORTAGE_SHOWN).then(|| shortage.clone())
     }
 
     /// Leases nothing more from the lane until it is resumed, or its order ends by itself. The first order stands.

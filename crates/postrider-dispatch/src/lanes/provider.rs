@@ -367,7 +367,22 @@ impl ProviderGates {
 
     /// Whether the provider asked so many of its active tenants to wait that it means all.
     pub(super) fn is_paused_for_most(&self, now: Timestamp) -> bool {
-        self.share_of_active(now, |own| own.pause.until(now).is_some()).is_paused_for_most()
+        self.share_paused(now).is_paused_for_most()
+    }
+
+    /// The tenants that it asked to wait, of the active ones.
+    pub(super) fn share_paused(&self, now: Timestamp) -> ActiveShare {
+        self.share_of_active(now, |own| own.pause.until(now).is_some())
+    }
+
+    /// The tenants that find it down, of these and the active ones, for people.
+    pub(super) fn share_down(&self, now: Timestamp) -> ActiveShare {
+        let is_down = |own: &&TenantGates| {
+            own.trouble.as_deref().is_some_and(|trouble| trouble.breaker.is_probing())
+        };
+        let those = self.tenants.values().filter(is_down).count();
+        let others = self.tenants.values().filter(|own| !is_down(own) && own.is_active(now));
+        ActiveShare { those, all: those + others.count() }
     }
 
     fn share_of_active(

@@ -5,9 +5,11 @@ use std::sync::Arc;
 use postrider_core::policy::account::{AccountHold, AccountOffer};
 use postrider_core::policy::breaker::BreakerState;
 use postrider_core::policy::fairness::WeightPart;
-use postrider_core::{AddressHash, ChannelKind, Gate, LaneKey, LaneState, Timestamp};
+use postrider_core::{ChannelKind, Gate, LaneKey, LaneState, TenantId, Timestamp};
 
 use super::checks::LaneContext;
+use super::own_places::OwnPlaceWait;
+use super::provider::number;
 use super::{LaneProvider, Lanes, ProviderKey};
 
 /// What one gate says.
@@ -31,6 +33,13 @@ pub struct LaneReport {
     pub provider_limit: usize,
 }
 
+/// Who holds the most of this server's places for calls that may take long.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LongPlaceHolder {
+    pub tenant: TenantId,
+    pub places: usize,
+}
+
 /// One provider or account at one moment, for metrics.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProviderFigures {
@@ -43,17 +52,6 @@ pub struct ProviderFigures {
     pub breaker: BreakerState,
     /// Tenants whose own breaker there is not closed.
     pub tenants_held: usize,
-}
-
-/// Why calls to one address are put off.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AddressRest {
-    /// It failed so often in a row while so many others of the tenant there work.
-    Sick { failures: u32, others_well: usize },
-    /// It asked to be left alone.
-    AskedToWait,
-    /// Its answers take long, and so many of the places for long calls are in use.
-    Slow { used: usize, of: usize },
 }
 
 impl GateVerdict {
@@ -167,6 +165,18 @@ impl Lanes {
         report
     }
 
+    /// The tenant that holds the most of this server's places for calls that may take long. Looks at all of them: not
+    /// for the path of a delivery.
+    pub fn long_place_holder(&self) -> Option<LongPlaceHolder> {
+        let all = self.policies.now().limits.concurrency;
+        let (tenant, places, origin) = self.global.longest_holder(all)?;
+        let known: Vec<_> = self.providers().values().cloned().collect();
+        let provider = known.into_iter().find(|provider| provider.number() == origin)?;
+        let gates = provider.gates();
+        let tenant = gates.tenants.keys().find(|known| number(*known) == tenant)?.clone();
+        Some(LongPlaceHolder { tenant, places })
+    }
+
     /// What holds all calls through an account, and until when if that is known.
     pub fn account_hold(
         &self,
@@ -177,49 +187,38 @@ impl Lanes {
         provider.gates().held_by(self.clock.now())
     }
 
-    fn report_at(&self, lane: &LaneKey, origin: &ProviderKey) -> LaneReport {
+    /// Which of this server's own places the lane waits for, if nothing before that holds it.
+    pub fn own_place_wait(&self, lane: &LaneKey) -> Option<OwnPlaceWait> {
+        let provider = self.reported_provider(&self.route(lane).provider);
+        self.reported_context(lane, &provider).own_place_wait()
+    }
+
+    /// A provider that nobody has called yet is reported as a new one.
+    fn reported_provider(&self, origin: &ProviderKey) -> Arc<LaneProvider> {
         let known = self.providers().get(origin).cloned();
-        // A provider that nobody has called yet is reported as a new one.
-        let provider = known.unwrap_or_else(|| self.new_provider(origin));
+        known.unwrap_or_else(|| self.new_provider(origin))
+    }
+
+    fn reported_context<'a>(
+        &'a self,
+        lane: &'a LaneKey,
+        provider: &'a LaneProvider,
+    ) -> LaneContext<'a> {
         let priority = self.policies.now().class_or_default(&lane.class).priority;
-        let mut context = LaneContext::new(self, lane, &provider, self.clock.now());
+        let mut context = LaneContext::new(self, lane, provider, self.clock.now());
         context.count_free_places(priority, 0, WeightPart::WHOLE);
+        context
+    }
+
+    fn report_at(&self, lane: &LaneKey, origin: &ProviderKey) -> LaneReport {
+        let provider = self.reported_provider(origin);
+        let context = self.reported_context(lane, &provider);
         let gates = context.verdicts();
         let (provider_in_flight, provider_limit) = context.in_flight_and_limit();
         drop(context);
         let breaker = breaker_state(&provider, lane);
         let state = state_of(&gates);
         LaneReport { state, gates, breaker, provider_in_flight, provider_limit }
-    }
-
-    /// Why calls to this address are put off at this moment, if they are.
-    pub fn address_rest(&self, lane: &LaneKey, address: AddressHash) -> Option<AddressRest> {
-        let rest = |origin| self.address_rest_at(&origin, lane, address);
-        self.origins(lane).into_iter().find_map(rest)
-    }
-
-    fn address_rest_at(
-        &self,
-        origin: &ProviderKey,
-        lane: &LaneKey,
-        address: AddressHash,
-    ) -> Option<AddressRest> {
-        let (now, target) = (self.clock.now(), address.number());
-        let provider = self.providers().get(origin).cloned()?;
-        let gates = provider.gates();
-        let health = &gates.known_trouble(&lane.tenant)?.health;
-        let known = health.addresses.condition(target)?;
-        let of = gates.long_places(now);
-        if known.is_sick {
-            let others = health.votes_of_others(target, now);
-            let others_well = others.voters - others.bad;
-            return Some(AddressRest::Sick { failures: known.failures, others_well });
-        }
-        if known.until > now {
-            return Some(AddressRest::AskedToWait);
-        }
-        let is_full = of > 0 && gates.places.free_long(of) == 0;
-        (known.is_slow && is_full).then(|| AddressRest::Slow { used: gates.places.long(), of })
     }
 
     /// Every provider and account that is remembered. Looks at all of them: not for the path of a delivery.

@@ -10,6 +10,7 @@ mod load;
 mod process;
 mod push;
 mod report;
+mod slow_provider;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,11 +21,12 @@ use anyhow::{Context, Result, ensure};
 use load::BenchAddresses;
 use process::poll;
 use report::BenchReport;
+use slow_provider::LimitSeries;
 
 /// End-to-end benchmark on this machine: prints a table and JSON.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  postrider bench\n  postrider bench --messages 20000 --json\n  postrider bench --only webpush"
+    after_help = "Examples:\n  postrider bench\n  postrider bench --messages 20000 --json\n  postrider bench --only webpush\n  postrider bench --latency 50ms --only webhook"
 )]
 pub struct BenchArgs {
     /// Messages per delivery measurement
@@ -33,6 +35,10 @@ pub struct BenchArgs {
     /// Measure only this: accept, webhook, webpush, apns, lanes, email, latency or encryption
     #[arg(long, value_parser = MEASUREMENTS)]
     only: Option<String>,
+    /// The provider answers after this time, such as 50ms: shows how many calls at once the server learns to make, and
+    /// how soon. Measures webhook and webpush only
+    #[arg(long, value_name = "TIME", value_parser = slow_provider::latency)]
+    latency: Option<Duration>,
     /// Where to put the data folder; on the disk that you want to measure
     #[arg(long)]
     dir: Option<PathBuf>,
@@ -50,6 +56,9 @@ const MEASUREMENTS: [&str; 8] =
     ["accept", "webhook", "webpush", "apns", "lanes", "email", "latency", "encryption"];
 
 pub async fn run(args: BenchArgs) -> Result<()> {
+    if args.latency.is_some() {
+        slow_provider::check(args.only.as_deref())?;
+    }
     let base = args.dir.clone().unwrap_or_else(std::env::temp_dir);
     let dir = base.join(format!("postrider-bench-{}", std::process::id()));
     std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
@@ -72,11 +81,14 @@ struct Benchmark<'a> {
 }
 
 async fn measure(args: &BenchArgs, dir: &Path) -> Result<BenchReport> {
-    let sandbox = process::sandbox(dir).await?;
+    let profile = args.latency.map(|latency| slow_provider::write_profile(dir, latency));
+    let profile = profile.transpose()?;
+    let sandbox = process::sandbox(dir, profile.as_deref()).await?;
     let mut bench = Benchmark { args, dir, sandbox, report: BenchReport::new(!args.json) };
     bench.limits().await?;
     for name in MEASUREMENTS {
-        if args.only.as_deref().is_some_and(|only| only != name) {
+        let is_left_out = args.latency.is_some() && !slow_provider::WITH_LATENCY.contains(&name);
+        if is_left_out || args.only.as_deref().is_some_and(|only| only != name) {
             continue;
         }
         match name {
@@ -153,9 +165,16 @@ impl Benchmark<'_> {
         let n = self.args.messages;
         let dir = self.dir.join(name);
         self.say(&format!("{name}: {n} messages queued, then delivered"));
+        if self.args.latency.is_some() {
+            slow_provider::configure(&dir, name)?;
+        }
         self.queue(&dir, &to).await?;
         let drained = self.drained(&dir, n).await?;
-        let aim = if name == "webpush" { 6_000.0 } else { 12_000.0 };
+        let aim = match (self.args.latency, name) {
+            (Some(latency), _) => slow_provider::aim_per_s(latency),
+            (None, "webpush") => Some(6_000.0),
+            (None, _) => Some(12_000.0),
+        };
         let per_s = n as f64 / drained.received.seconds;
         let what = "delivered/s, server and sandbox sharing this machine";
         self.report.add_with_aim(&format!("{name}.delivered"), per_s, what, aim);
@@ -167,6 +186,9 @@ impl Benchmark<'_> {
             ("memory", drained.peak_memory as f64 / 1e6, "MB at the most"),
         ] {
             self.report.add(&format!("{name}.{figure}"), value, what);
+        }
+        if let Some(latency) = self.args.latency {
+            drained.limits.report(name, latency, &mut self.report);
         }
         Ok(())
     }
@@ -182,9 +204,13 @@ impl Benchmark<'_> {
         load::client(self.sandbox.http).json("DELETE", "/sandbox/received", b"").await?;
         let sandbox_before = self.sandbox.process.cpu()?;
         let (server, address) = process::server(dir, "all", &self.sandbox).await?;
-        let received = self.await_received(n).await?;
+        let (received, limits) = match self.args.latency {
+            Some(_) => slow_provider::watched(address, self.await_received(n)).await?,
+            None => (self.await_received(n).await?, LimitSeries::default()),
+        };
         let drained = DrainFigures {
             received,
+            limits,
             cpu: server.cpu()?,
             sandbox_cpu: self.sandbox.process.cpu()? - sandbox_before,
             peak_memory: server.peak_memory()?,
@@ -203,7 +229,7 @@ impl Benchmark<'_> {
         std::fs::create_dir_all(&dir)?;
         self.say("latency: 2 000 webhooks/s for 10 s");
         // A new sandbox: it measures time from its start, and clocks drift apart.
-        self.sandbox = process::sandbox(&dir).await?;
+        self.sandbox = process::sandbox(&dir, None).await?;
         let (server, address) = process::server(&dir, "all", &self.sandbox).await?;
         let sent = load::steady(address, &self.webhook(), 2_000.0, Duration::from_secs(10)).await?;
         self.await_received(sent).await?;
@@ -239,6 +265,7 @@ struct ReceivedFigures {
 
 struct DrainFigures {
     received: ReceivedFigures,
+    limits: LimitSeries,
     cpu: Duration,
     sandbox_cpu: Duration,
     peak_memory: u64,

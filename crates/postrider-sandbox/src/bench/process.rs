@@ -76,7 +76,8 @@ pub(super) struct SandboxProcess {
     pub(super) ca_file: PathBuf,
 }
 
-pub(super) async fn sandbox(dir: &Path) -> Result<SandboxProcess> {
+/// With a fault profile from this file, or without faults.
+pub(super) async fn sandbox(dir: &Path, profile: Option<&Path>) -> Result<SandboxProcess> {
     let (https, http, smtp) = (free_port()?, free_port()?, free_port()?);
     let (ca_file, log) = (dir.join("sandbox-ca.pem"), dir.join("sandbox.log"));
     let mut command = Command::new(own_binary()?);
@@ -87,6 +88,9 @@ pub(super) async fn sandbox(dir: &Path) -> Result<SandboxProcess> {
     for (option, address) in [("--listen", https), ("--listen-http", http), ("--listen-smtp", smtp)]
     {
         command.arg(option).arg(address.to_string());
+    }
+    if let Some(profile) = profile {
+        command.arg("--faults").arg(profile);
     }
     let process = BenchProcess::start(&mut command, &log)?;
     await_ok(http, "/sandbox/received", &log).await?;

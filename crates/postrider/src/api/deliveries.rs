@@ -4,13 +4,17 @@ use postrider_core::policy::audience::{IntendedSend, SendVerdict};
 use postrider_core::ports::store::DeliveryFilter;
 use postrider_core::{Class, Delivery, DeliveryId, LaneKey, State as DeliveryState};
 use postrider_dispatch::audience::{PersonRecord, ReachedPerson};
+use postrider_dispatch::lanes::{AddressRest, OwnPlaceWait, SlowPlaces};
 
 use super::delivery_filter::DeliveryFilterBody;
-use super::explain::{ExplainContext, ExplanationBody, explain};
+use super::explain::{ExplainContext, ExplanationBody, WaitingCount, explain};
 use super::parameters;
 use super::prelude::*;
 use super::views::{DeliveryBody, DeliveryPage};
 use super::{cursor, strikes};
+
+/// Of so many parked deliveries it is known for which address they wait.
+const WAITING_READ: usize = 1_000;
 
 /// Which deliveries to show.
 #[derive(Debug, Default, Deserialize, IntoParams)]
@@ -134,6 +138,15 @@ pub(crate) async fn explanation(
     }
     let in_quiet_hours = is_in_quiet_hours(&app, &delivery, class.as_ref()).await?;
     let shortage = app.lanes.shortage();
+    let address_rest = app.lanes.address_rest(&key, delivery.address_hash);
+    let waiting_with = waiting_with(&app, &delivery, address_rest).await?;
+    let own_place_wait = app.lanes.own_place_wait(&key);
+    let is_slow =
+        matches!(address_rest, Some(AddressRest::Slow { places: SlowPlaces::OfServer(_), .. }));
+    // Only a caller who sees all tenants is told the name of one.
+    let tells_holder =
+        access.view.is_none() && (is_slow || own_place_wait == Some(OwnPlaceWait::Long));
+    let long_place_holder = if tells_holder { app.lanes.long_place_holder() } else { None };
     let config = app.config();
     let region = config.tenants.get(delivery.tenant.as_str()).and_then(|t| t.region.as_deref());
     let strikes = strikes::of(&app, &delivery.tenant, delivery.address_hash).await?;
@@ -142,15 +155,51 @@ pub(crate) async fn explanation(
         strikes: &strikes,
         lane: lane.as_ref(),
         standing: &standing,
-        address_rest: app.lanes.address_rest(&key, delivery.address_hash),
+        address_rest,
+        waiting_with,
+        has_address_rate: app
+            .lanes
+            .policies()
+            .now()
+            .limits
+            .address_rates
+            .contains_key(&key.channel),
+        own_place_wait,
+        long_place_holder: long_place_holder.as_ref(),
         in_quiet_hours,
-        shortage: shortage.as_deref(),
+        shortage: shortage.as_ref(),
         class: class.as_ref(),
         // Another server may send what a shared store has.
         server_sends: config.server.role.sends() || config.store.is_shared(),
         unserved_region: region.filter(|region| app.regions.is_unserved(region)),
         now: app.clock.now(),
     })))
+}
+
+/// The other deliveries of the lane that wait for the same sick or slow address. Reads one page of them.
+async fn waiting_with(
+    app: &SharedState,
+    delivery: &Delivery,
+    rest: Option<AddressRest>,
+) -> ApiResult<Option<WaitingCount>> {
+    let is_put_off = matches!(rest, Some(AddressRest::Sick { .. } | AddressRest::Slow { .. }));
+    if !is_put_off || delivery.state != DeliveryState::Parked {
+        return Ok(None);
+    }
+    let filter = DeliveryFilter {
+        tenant: Some(delivery.tenant.clone()),
+        state: Some(DeliveryState::Parked),
+        channel: Some(delivery.channel),
+        provider: Some(delivery.provider.clone()),
+        class: Some(delivery.class.clone()),
+        limit: WAITING_READ,
+        ..DeliveryFilter::default()
+    };
+    let parked = app.store.deliveries(filter).await?;
+    let is_other =
+        |other: &&Delivery| other.address_hash == delivery.address_hash && other.id != delivery.id;
+    let others = parked.items.iter().filter(is_other).count();
+    Ok(Some(WaitingCount { others, is_minimum: parked.items.len() >= WAITING_READ }))
 }
 
 /// Whether the recipient of a delivery that waits has quiet hours now.

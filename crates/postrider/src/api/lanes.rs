@@ -6,7 +6,7 @@ use std::time::Duration;
 use postrider_core::policy::breaker::BreakerOverride;
 use postrider_core::ports::store::{DeliveryFilter, LaneDepth};
 use postrider_core::{LaneId, LaneKey, LaneState};
-use postrider_dispatch::lanes::{GateVerdict, LaneReport, OperatorOrder};
+use postrider_dispatch::lanes::{GateVerdict, LaneReport, OperatorOrder, OwnPlaceWait};
 
 use super::explain::GateBody;
 use super::parameters::{channel, name};
@@ -310,14 +310,14 @@ pub(crate) async fn breaker(
 fn detail(app: &SharedState, lane: LaneDepth) -> LaneDetail {
     let standing = app.lanes.report(&lane.key);
     LaneDetail {
-        can_do: can_do(lane.id, &standing),
+        can_do: can_do(lane.id, &standing, app.lanes.own_place_wait(&lane.key)),
         gates: standing.gates.iter().map(Into::into).collect(),
         lane: LaneBody::new(lane, &standing),
     }
 }
 
-/// The steps that help a lane that is held up.
-pub(crate) fn can_do(id: LaneId, standing: &LaneReport) -> Vec<String> {
+/// The steps that help a lane that is held up. `own` says which of the server's own places it waits for.
+pub(crate) fn can_do(id: LaneId, standing: &LaneReport, own: Option<OwnPlaceWait>) -> Vec<String> {
     use postrider_core::Gate;
     let or_raise = |setting: &str| vec![format!("wait, or raise {setting} in postrider.toml")];
     let lane = id;
@@ -344,7 +344,14 @@ pub(crate) fn can_do(id: LaneId, standing: &LaneReport) -> Vec<String> {
         Some(Gate::TenantRateLimit) => or_raise("the tenant's `rate_per_s`"),
         Some(Gate::CredentialRateLimit) => or_raise("the channel's `rate_per_credential_s`"),
         Some(Gate::RetryBudget) => or_raise("[retry_budget]"),
-        Some(Gate::Concurrency) => or_raise("the channel's `concurrency`"),
+        Some(Gate::Concurrency) => match own {
+            None => or_raise("the channel's `concurrency`"),
+            Some(OwnPlaceWait::Any | OwnPlaceWait::Long) => or_raise("`concurrency` of [dispatch]"),
+            Some(OwnPlaceWait::Connection) => vec![
+                "wait, or raise the server's limit of open files or network.connections_total_max"
+                    .into(),
+            ],
+        },
     }
 }
 

@@ -218,6 +218,31 @@ mod tests {
     }
 
     #[test]
+    fn the_settings_of_lanes_are_all_in_the_docs_with_their_defaults() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/lanes.md");
+        let page = std::fs::read_to_string(page).unwrap();
+        let defaults = Value::try_from(Config::default()).unwrap();
+        let rows = page.lines().filter_map(|line| line.strip_prefix("| `"));
+        let documented: std::collections::BTreeMap<_, _> = rows
+            .filter_map(|row| {
+                let (name, rest) = row.split_once("` | ")?;
+                let is_setting = name.contains('.') && !name.contains(['`', ' ']);
+                is_setting.then_some((name, rest.split(" |").next()?))
+            })
+            .collect();
+        for (name, default) in &documented {
+            let (section, field) = name.split_once('.').unwrap();
+            assert_eq!(&defaults[section][field].to_string(), default, "{name}");
+        }
+        for section in ["breaker", "retry_budget"] {
+            for field in defaults[section].as_table().unwrap().keys() {
+                let name = format!("{section}.{field}");
+                assert!(documented.contains_key(&*name), "docs/lanes.md does not list {name}");
+            }
+        }
+    }
+
+    #[test]
     fn every_field_that_has_a_default_is_listed() {
         let Value::Table(sections) = Value::try_from(Config::default()).unwrap() else { panic!() };
         let text = reference();

@@ -259,9 +259,11 @@ fn limits(config: &Config) -> DispatchLimits {
     let rates = |rate: fn(&ChannelLimits) -> Option<Rate>| -> HashMap<ChannelKind, Rate> {
         channels().filter_map(|(kind, limits)| Some((kind, rate(&limits)?))).collect()
     };
+    let connections = network(config).connections_that_fit();
     DispatchLimits {
         per_origin: channels().map(|(kind, limits)| (kind, limits.concurrency)).collect(),
-        concurrency: config.dispatch.concurrency.min(network(config).connections_that_fit()),
+        concurrency: config.dispatch.concurrency.min(connections),
+        connections,
         lease: Duration::from_secs(config.dispatch.lease_s),
         settle_batch: config.dispatch.settle_batch,
         settle_linger: Duration::from_millis(config.dispatch.settle_linger_ms),

@@ -42,7 +42,7 @@ pub struct EventBody {
     /// `lane`: the origin of the provider.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provider: Option<String>,
-    /// `lane`: whom a breaker concerns: `tenant` or `provider`.
+    /// `lane`: whom it concerns: one `tenant` at the provider, or all who use the `provider`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scope: Option<&'static str>,
     /// `lane`: until when it waits, in milliseconds since 1970.

@@ -7,7 +7,7 @@ use postrider_core::policy::audience::WithheldReason;
 use postrider_core::ports::store::{LeasedDelivery, StoreError};
 use postrider_core::{
     AddressHash, AttemptRecord, DeadReason, DecisionKind, DeliveryId, Gate, LaneKey, Message,
-    OutcomeKind, State, StrikeKind,
+    OutcomeKind, Scope, State, StrikeKind,
 };
 use postrider_dispatch::{BreakerScope, LaneEvent, Observer, PutOff};
 
@@ -77,16 +77,10 @@ impl Observer for Metrics {
             LaneEvent::CredentialAccepted => ("credential_accepted", None),
             LaneEvent::LeftAlone { until, .. } => ("left_alone", Some(until)),
         };
-        let scope = match event {
-            LaneEvent::BreakerOpened { scope, .. } | LaneEvent::BreakerClosed { scope } => {
-                Some(scope.name())
-            }
-            LaneEvent::RetryStorm { .. } => Some(BreakerScope::Tenant.name()),
-            _ => None,
-        };
+        let scope = scope_of(event).name();
         self.events.publish(|| EventBody {
             event: Some(name),
-            scope,
+            scope: Some(scope),
             provider: Some(lane.provider.to_string()),
             until_ms: until.map(|until| until.0),
             ..EventBody::about("lane", lane, None)
@@ -167,6 +161,19 @@ impl Observer for Metrics {
     fn store_trouble(&self, doing: &'static str, error: &StoreError) {
         self.store_errors.get_or_create(&OutcomeLabel { outcome: doing }).inc();
         tracing::error!(doing, %error, "the store failed; trying again");
+    }
+}
+
+/// Whom an event concerns: one tenant at the provider, or all.
+fn scope_of(event: LaneEvent) -> BreakerScope {
+    match event {
+        LaneEvent::BreakerOpened { scope, .. } | LaneEvent::BreakerClosed { scope } => scope,
+        LaneEvent::LeftAlone { scope: Scope::Host, .. } => BreakerScope::Provider,
+        LaneEvent::LeftAlone { .. }
+        | LaneEvent::RetryStorm { .. }
+        | LaneEvent::CredentialRefused { .. }
+        | LaneEvent::MassGone { .. }
+        | LaneEvent::CredentialAccepted => BreakerScope::Tenant,
     }
 }
 

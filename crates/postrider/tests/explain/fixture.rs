@@ -1,5 +1,6 @@
 //! A server and a sandbox in a wanted state, in which a delivery is explained.
 
+use std::net::TcpListener;
 use std::process::Command;
 use std::time::Duration;
 
@@ -16,6 +17,8 @@ pub(crate) struct ExplainFixture {
     sandbox: Sandbox,
     pub(crate) server: ServerFixture,
     pub(crate) api: Client,
+    /// Reads what any tenant has.
+    reader: Client,
 }
 
 impl ExplainFixture {
@@ -28,8 +31,8 @@ impl ExplainFixture {
     pub(crate) async fn with_sandbox(sandbox: SandboxConfig, settings: &str) -> Self {
         let sandbox = postrider_sandbox::start(sandbox).await.unwrap();
         let server = ServerFixture::with(&format!("{LOCAL_TARGETS}{settings}")).await;
-        let api = server.admin();
-        Self { sandbox, server, api }
+        let (api, reader) = (server.admin(), server.admin().for_tenant(Some("*".to_owned())));
+        Self { sandbox, server, api, reader }
     }
 
     /// A webhook receiver that answers so; the last word repeats.
@@ -42,10 +45,20 @@ impl ExplainFixture {
 
     /// Sends to a new receiver with such a script; `more` goes into the message.
     pub(crate) async fn send(&self, name: &str, script: &[&str], more: Value) -> String {
-        let mut message = json!({"to": {"address": self.hook(name, script)}});
+        self.send_as(&self.api, self.hook(name, script), more).await
+    }
+
+    /// The same for another caller, and to this address.
+    pub(crate) async fn send_as(&self, caller: &Client, to: Value, more: Value) -> String {
+        let mut message = json!({"to": {"address": to}});
         message.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        let sent = self.api.post("/v1/messages", &message).await.unwrap();
+        let sent = caller.post("/v1/messages", &message).await.unwrap();
         sent["deliveries"][0]["id"].as_str().unwrap().to_owned()
+    }
+
+    /// The administrator, acting for this tenant.
+    pub(crate) fn tenant(&self, name: &str) -> Client {
+        self.server.admin().for_tenant(Some(name.to_owned()))
     }
 
     /// The same, and waits until it is in that state.
@@ -85,18 +98,47 @@ impl ExplainFixture {
         lanes["lanes"][0]["id"].as_u64().unwrap()
     }
 
+    pub(crate) async fn explanation(&self, id: &str) -> Value {
+        self.reader.get(&format!("/v1/deliveries/{id}/explain")).await.unwrap()
+    }
+
     /// Asks again until the explanation is as wanted; a whole server has no clock to move.
-    async fn becomes(&self, id: &str, wanted: impl Fn(&Value) -> bool) -> Value {
-        let path = format!("/v1/deliveries/{id}/explain");
+    pub(crate) async fn becomes(&self, id: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         let mut last = Value::Null;
         for _ in 0..1_500 {
-            last = self.api.get(&path).await.unwrap();
+            last = self.explanation(id).await;
             if wanted(&last) {
                 return last;
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         panic!("it never became what was wanted: {last:#}");
+    }
+
+    /// Sends to these addresses, with this answer, while a delivery waits in the lane that says why calls are
+    /// limited, until it says this.
+    pub(crate) async fn floods<'a>(
+        &self,
+        waiting: &str,
+        says: &str,
+        to: impl Fn(usize) -> (String, &'a str),
+    ) {
+        let mut nth = 0;
+        for _ in 0..6_000 {
+            let why = self.explanation(waiting).await;
+            if gate_words(&why, "concurrency").contains(says) {
+                return;
+            }
+            if why["lane"]["pending"].as_u64().unwrap() > 60 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+                continue;
+            }
+            for (name, answer) in (nth..nth + 16).map(&to) {
+                self.send(&name, &[answer], json!({})).await;
+            }
+            nth += 16;
+        }
+        panic!("the limit never says {says:?}");
     }
 
     pub(crate) async fn a_breaker_opens(&self) {
@@ -137,10 +179,15 @@ impl ExplainFixture {
         panic!("the lane never became what was wanted");
     }
 
+    /// Compares the explanation of a parked delivery with its snapshot, once its summary says this.
+    pub(crate) async fn parked(&self, name: &str, id: &str, says: &str) {
+        let says = |why: &Value| why["summary"].as_str().is_some_and(|text| text.contains(says));
+        self.check_snapshot(name, id, |why| why["state"] == "parked" && says(why)).await;
+    }
+
     /// Compares the explanation of a delivery in this state with its snapshot.
     pub(crate) async fn explained(&self, name: &str, id: &str, state: &str) {
-        self.becomes(id, |why| why["state"] == state).await;
-        self.check_snapshot(name, id).await;
+        self.check_snapshot(name, id, |why| why["state"] == state).await;
     }
 
     /// Compares the explanation of a delivery that waits for this gate with its snapshot.
@@ -148,20 +195,19 @@ impl ExplainFixture {
         let wanted = format!("its lane; {gate}: ");
         let is_held =
             |why: &Value| why["waits_for"].as_str().is_some_and(|w| w.starts_with(&wanted));
-        self.becomes(id, is_held).await;
-        self.check_snapshot(name, id).await;
+        self.check_snapshot(name, id, is_held).await;
     }
 
     /// Asked twice: nothing may have happened in between.
-    async fn check_snapshot(&self, name: &str, id: &str) {
-        let path = format!("/v1/deliveries/{id}/explain");
-        for _ in 0..20 {
-            let why = self.api.get(&path).await.unwrap();
+    async fn check_snapshot(&self, name: &str, id: &str, wanted: impl Fn(&Value) -> bool) {
+        for _ in 0..50 {
+            let why = self.becomes(id, &wanted).await;
             assert!(!why["can_do"].as_array().unwrap().is_empty(), "nothing to be done? {why:#}");
-            let (url, id) = (self.server.running.url(), id.to_owned());
-            let told = tokio::task::spawn_blocking(move || explain_on_the_command_line(&url, &id));
+            let (url, asked) = (self.server.running.url(), id.to_owned());
+            let told =
+                tokio::task::spawn_blocking(move || explain_on_the_command_line(&url, &asked));
             let told = told.await.unwrap();
-            let after = self.api.get(&path).await.unwrap();
+            let after = self.explanation(id).await;
             if position(&after) == position(&why) {
                 check_snapshot(name, &format!("{why:#}\n\n$ postrider explain ID\n{told}"));
                 return;
@@ -169,6 +215,27 @@ impl ExplainFixture {
         }
         panic!("something happens all the time");
     }
+}
+
+/// A host that takes connections and never answers, for as long as this lives.
+pub(crate) struct SilentHost(TcpListener);
+
+impl SilentHost {
+    pub(crate) fn start() -> Self {
+        Self(TcpListener::bind("127.0.0.1:0").unwrap())
+    }
+
+    pub(crate) fn hook(&self) -> Value {
+        let at = self.0.local_addr().unwrap();
+        json!({"channel": "webhook", "url": format!("http://{at}/")})
+    }
+}
+
+/// The words of a gate in an explanation.
+pub(crate) fn gate_words(why: &Value, gate: &str) -> String {
+    let mut gates = why["gates"].as_array().into_iter().flatten();
+    let found = gates.find(|found| found["gate"] == gate);
+    found.map_or(String::new(), |found| found["detail"].as_str().unwrap().to_owned())
 }
 
 /// What must not change while it is looked at.
@@ -180,7 +247,7 @@ fn position(why: &Value) -> (Value, Vec<Value>, Value) {
 
 fn explain_on_the_command_line(server: &str, id: &str) -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_postrider"))
-        .args(["explain", id, "--server", server])
+        .args(["explain", id, "--server", server, "--tenant", "*"])
         .env("POSTRIDER_KEY", ADMIN_KEY)
         .output()
         .unwrap();

@@ -199,7 +199,9 @@ async fn an_address_that_fails_while_others_work() {
     for name in ["a", "b", "c", "d", "e", "f"] {
         fixture.sent_into("sent", name, &["ok"], json!({})).await;
     }
-    fixture.explained("parked_sick_address", &id, "parked").await;
+    fixture.becomes(&id, |why| why["state"] == "parked").await;
+    fixture.send("z", &["500"], json!({})).await;
+    fixture.parked("parked_sick_address", &id, "1 other waits with it").await;
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 //! what the API and the command line say.
 #![expect(clippy::unwrap_used, reason = "what a test cannot go on without ends it")]
 
+mod blame;
 mod complete;
 mod ended;
 mod fixture;

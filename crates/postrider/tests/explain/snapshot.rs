@@ -10,7 +10,11 @@ pub(crate) fn check_snapshot(name: &str, text: &str) {
         // What a provider seems to take is found by trying, from 4 on.
         (r#""provider_limit": \d+"#, r#""provider_limit": [n]"#),
         (r"\d+ of ([4-9]|\d\d+) calls under way", "[n] of [n] calls under way"),
-        (r"; cut because \d+ of \d+ addresses refused", ""),
+        (r"; cut because \d+ of \d+ addresses refused, at \[time\]", ""),
+        (r"answers slowed from \d+ to \d+ ms", "answers slowed from [n] to [n] ms"),
+        (r"answers of its address take \d+ ms", "answers of its address take [n] ms"),
+        (r", \d+ long ones (beside|among) them", ""),
+        (r"could be opened \d+ times in a row", "could be opened [n] times in a row"),
         // Two addresses share a vote now and then: each folder has a hash of its own.
         (r"while \d+ others of the tenant", "while [n] others of the tenant"),
         (r"\d+ of \d+ of the tenant's addresses", "[n] of [n] of the tenant's addresses"),

@@ -1,5 +1,6 @@
-//! Fresh worlds, one after the other, each in four runs, and the table of them. The four runs go at the same time,
-//! each with a server and a provider of its own; where the machine has no time for that, one after the other.
+//! Fresh worlds, one after the other, each in four runs, and the table of them, until so many were judged as were asked
+//! for. The four runs go at the same time, each with a server and a provider of its own; where the machine has no time
+//! for that, one after the other.
 
 use std::cell::Cell;
 use std::thread;
@@ -17,6 +18,9 @@ use crate::shell;
 
 const SECONDS: u64 = 60;
 
+/// Of so many times the asked worlds, enough have to be good for a judgement.
+const DRAWN_TIMES: u64 = 2;
+
 /// What a world has shown.
 enum WorldFinding {
     Held,
@@ -29,7 +33,7 @@ pub(super) fn run(options: &HarmProofOptions) -> Result<()> {
     let from = options.from.unwrap_or_else(|| now_ms() % 1_000_000_000);
     let seconds = options.seconds(SECONDS);
     shell::heading(&format!(
-        "{} worlds of {seconds} s{}; again with --from {from} --seeds {} --seconds {seconds}",
+        "{} worlds of {seconds} s that are not void{}; again with --from {from} --seeds {} --seconds {seconds}",
         options.seeds,
         options.engine.as_ref().map_or(String::new(), |engine| {
             format!(", {} servers over {engine}", options.nodes())
@@ -37,29 +41,70 @@ pub(super) fn run(options: &HarmProofOptions) -> Result<()> {
         options.seeds
     ));
     println!("p50/p99 of the healthy part: alone | all well | all well again | some sick");
-    let (mut broken, mut void) = (Vec::new(), 0);
-    for seed in from..from + options.seeds {
+    let drawn = draw_until_judged(options.seeds, from, |seed| {
         let world = HarmWorld::draw(seed, seconds);
         let runs = compare(options, &world)?;
         let finding = judge(&runs);
         println!("{}", row(seed, &world, &runs, &finding));
-        match finding {
-            WorldFinding::Held => {}
-            WorldFinding::Void(_) => void += 1,
-            WorldFinding::Broken(_) => broken.push(seed),
+        Ok(finding)
+    })?;
+    drawn.conclude(options.seeds, from)
+}
+
+/// What the worlds have shown that were drawn.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct DrawnWorlds {
+    held: u64,
+    broken: Vec<u64>,
+    void: Vec<u64>,
+}
+
+/// Draws worlds from this seed on until so many were judged. A void one is drawn and does not count.
+fn draw_until_judged(
+    asked: u64,
+    from: u64,
+    mut run: impl FnMut(u64) -> Result<WorldFinding>,
+) -> Result<DrawnWorlds> {
+    let mut drawn = DrawnWorlds::default();
+    let mut seeds = from..from.saturating_add(asked.saturating_mul(DRAWN_TIMES));
+    while drawn.judged() < asked
+        && let Some(seed) = seeds.next()
+    {
+        match run(seed)? {
+            WorldFinding::Held => drawn.held += 1,
+            WorldFinding::Broken(_) => drawn.broken.push(seed),
+            WorldFinding::Void(_) => drawn.void.push(seed),
         }
     }
-    if void > 0 {
-        eprintln!("\n{void} of {} worlds are void: the machine was too uneven.", options.seeds);
+    Ok(drawn)
+}
+
+impl DrawnWorlds {
+    fn judged(&self) -> u64 {
+        self.held + self.broken.len() as u64
     }
-    if !broken.is_empty() {
-        bail!("bounds broke in {} of {} worlds: {broken:?}", broken.len(), options.seeds);
+
+    /// An error if a bound broke, or if too few worlds could be judged.
+    fn conclude(&self, asked: u64, from: u64) -> Result<()> {
+        let (judged, void) = (self.judged(), &self.void);
+        if !void.is_empty() {
+            eprintln!(
+                "\n{} more worlds are void and do not count, because the machine was too uneven: {void:?}",
+                void.len()
+            );
+        }
+        if !self.broken.is_empty() {
+            bail!("bounds broke in {} of {judged} worlds: {:?}", self.broken.len(), self.broken);
+        }
+        if judged < asked {
+            bail!(
+                "only {judged} of {asked} worlds could be judged, {} are void; repeat on a machine with nothing else to do",
+                void.len()
+            );
+        }
+        eprintln!("\nProven in {judged} worlds from seed {from} on.");
+        Ok(())
     }
-    if void * 2 > options.seeds {
-        bail!("most worlds are void; repeat on a machine with nothing else to do");
-    }
-    eprintln!("\nProven in {} worlds from seed {from} on.", options.seeds - void);
-    Ok(())
 }
 
 /// The four runs of a world: at the same time if they do not disturb each other.
@@ -155,4 +200,50 @@ fn row(seed: u64, world: &HarmWorld, runs: &ComparedRuns<'_>, finding: &WorldFin
         WorldFinding::Broken(broken) => format!("BROKEN: {}", broken.join("; ")),
     };
     format!("{seed}  {}  {finding}\n    {world}", figures.join(" | "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Judges worlds from seed 100 on, of which each is void for which this is so.
+    fn drawn(asked: u64, is_void: impl Fn(u64) -> bool) -> (DrawnWorlds, Vec<u64>) {
+        let mut run = Vec::new();
+        let drawn = draw_until_judged(asked, 100, |seed| {
+            run.push(seed);
+            Ok(match is_void(seed) {
+                true => WorldFinding::Void("uneven".into()),
+                false => WorldFinding::Held,
+            })
+        });
+        (drawn.unwrap(), run)
+    }
+
+    #[test]
+    fn for_each_void_world_another_one_is_drawn() {
+        let (worlds, run) = drawn(4, |seed| seed == 100 || seed == 103);
+        assert_eq!(run, [100, 101, 102, 103, 104, 105]);
+        assert_eq!(worlds, DrawnWorlds { held: 4, broken: Vec::new(), void: vec![100, 103] });
+        assert!(worlds.conclude(4, 100).is_ok());
+    }
+
+    #[test]
+    fn nothing_is_proven_if_too_few_of_twice_as_many_worlds_can_be_judged() {
+        let (worlds, run) = drawn(4, |seed| seed < 105);
+        assert_eq!((worlds.held, run.len()), (3, 8));
+        let why = worlds.conclude(4, 100).unwrap_err().to_string();
+        assert!(why.starts_with("only 3 of 4 worlds could be judged, 5 are void"), "{why}");
+    }
+
+    #[test]
+    fn a_world_that_breaks_a_bound_counts_as_judged_and_proves_nothing() {
+        let broken = |seed| match seed {
+            101 => WorldFinding::Broken(vec!["p50".into()]),
+            _ => WorldFinding::Held,
+        };
+        let worlds = draw_until_judged(2, 100, |seed| Ok(broken(seed))).unwrap();
+        assert_eq!(worlds, DrawnWorlds { held: 1, broken: vec![101], void: Vec::new() });
+        let why = worlds.conclude(2, 100).unwrap_err().to_string();
+        assert_eq!(why, "bounds broke in 1 of 2 worlds: [101]");
+    }
 }

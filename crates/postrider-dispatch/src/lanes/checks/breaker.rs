@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use postrider_core::policy::breaker::{BreakerCause, BreakerChange, BreakerOverride, BreakerState};
+use postrider_core::policy::most_tenants::ActiveShare;
+use postrider_core::policy::probe_breaker::ProbeBreaker;
 use postrider_core::policy::tenant_health::Condition;
 use postrider_core::{Gate, LaneState, Signal, TenantId, Timestamp};
 
@@ -28,7 +30,7 @@ impl LaneCheck for BreakerCheck {
             (Some((BreakerOverride::Open, order)), _) => format!("forced open {order}"),
             (Some((BreakerOverride::Closed, order)), _) => format!("forced closed {order}"),
             (None, Some(own)) if !breaker.is_probing() => own_words(own, lane.now),
-            _ => in_words(breaker.state(), breaker.cause(), lane.now),
+            _ => words_for_all(&lane.gates, lane.now),
         };
         vec![GateVerdict::of(Gate::Breaker, self.room(lane, 1).err(), detail)]
     }
@@ -220,35 +222,60 @@ fn event(
     }
 }
 
+/// The tenant's own breaker, or that some of its addresses fail.
 fn own_words(own: &TenantTrouble, now: Timestamp) -> String {
     let votes = own.health.votes(now);
     let share = format!("{} of {} of the tenant's addresses there fail", votes.bad, votes.voters);
     match (own.breaker.is_probing(), own.health.condition(now)) {
         (true, _) => {
-            let words = in_words(own.breaker.state(), own.breaker.cause(), now);
-            format!("{words}; {share}, other tenants are not affected")
+            let why = match own.breaker.cause() {
+                BreakerCause::Storm => format!("its retries hardly succeed, and {share}"),
+                _ => share,
+            };
+            format!(
+                "{}; other tenants are not affected",
+                open_words(&own.breaker, "this tenant", &why, now)
+            )
         }
-        (false, Condition::Degraded) => {
-            format!("{share}; calls are held to twice the successes, failures do not count")
-        }
-        (false, _) => in_words(BreakerState::Closed, BreakerCause::Failures, now),
+        (false, Condition::Degraded) => format!(
+            "{share}; calls are held to twice the successes, failures do not count; other tenants are not affected"
+        ),
+        (false, _) => "closed: the provider works".into(),
     }
 }
 
-fn in_words(breaker: BreakerState, cause: BreakerCause, now: Timestamp) -> String {
-    match breaker {
-        BreakerState::Closed => "closed: the provider works".into(),
-        BreakerState::Open { until } if until > now && cause == BreakerCause::Storm => {
-            format!("open: retries hardly succeed; a few calls try again at {until}")
+/// The breaker that holds all tenants.
+fn words_for_all(gates: &ProviderGates, now: Timestamp) -> String {
+    let breaker = &gates.breaker;
+    if !breaker.is_probing() {
+        return match breaker.state() {
+            BreakerState::ForcedOpen => "forced open by an operator".into(),
+            BreakerState::ForcedClosed => "forced closed by an operator".into(),
+            _ => "closed: the provider works".into(),
+        };
+    }
+    let why = match gates.openings.unreachable_after() {
+        Some(failed) => format!("no connection could be opened {failed} times in a row"),
+        None => {
+            let ActiveShare { those, all } = gates.share_down(now);
+            format!("{those} of {all} tenants fail there")
         }
+    };
+    format!("{}; other providers are not affected", open_words(breaker, "all tenants", &why, now))
+}
+
+/// For whom a breaker is not closed, since when and why, and when calls try again.
+fn open_words(breaker: &ProbeBreaker, whom: &str, why: &str, now: Timestamp) -> String {
+    let since = breaker.open_since().map_or(String::new(), |since| format!(" since {since}"));
+    match breaker.state() {
         BreakerState::Open { until } if until > now => {
-            format!("open: the provider fails; a few calls try again at {until}")
+            format!("open for {whom}{since}: {why}; a few calls try again at {until}")
         }
-        BreakerState::Open { .. } => "open: the next calls try whether the provider works".into(),
-        BreakerState::Recovering { .. } => {
-            "half open: a few calls try whether the provider works".into()
+        BreakerState::Open { .. } => {
+            format!("open for {whom}{since}: {why}; the next calls try whether the provider works")
         }
-        BreakerState::ForcedOpen => "forced open by an operator".into(),
-        BreakerState::ForcedClosed => "forced closed by an operator".into(),
+        _ => format!(
+            "half open for {whom}{since}: {why}; a few calls try whether the provider works"
+        ),
     }
 }

@@ -8,6 +8,9 @@ use postrider_core::{Gate, LaneState, Signal};
 
 use super::{LaneCheck, LaneContext};
 use crate::lanes::call::{CallEffect, CallResult};
+use crate::lanes::global::OwnPlaces;
+use crate::lanes::own_places::{OwnPlaceWait, ServerPlaceUse};
+use crate::lanes::provider::number;
 use crate::lanes::report::GateVerdict;
 
 /// How soon a lane that waits for a place of ours asks again if nobody tells it.
@@ -21,24 +24,13 @@ impl LaneCheck for ConcurrencyCheck {
     }
 
     fn verdicts(&self, lane: &LaneContext<'_>) -> Vec<GateVerdict> {
-        let (places, limit) = (&lane.gates.places, lane.gates.limit.limit(lane.now));
-        let (brisk, long) = (places.brisk(), places.long());
-        let mut detail = format!("{brisk} of {limit} calls under way to the provider");
-        if long > 0 {
-            detail.push_str(&format!(", {long} long ones beside them"));
-        }
-        let reason = lane.gates.limit.reason(lane.now);
-        let tells = match reason {
-            LimitReason::Unproven => brisk >= limit,
-            LimitReason::Searching | LimitReason::AtCeiling => false,
-            _ => true,
-        };
-        if tells {
-            detail.push_str(&format!("; {reason}"));
-        }
-        if lane.own_room == 0 {
-            detail.push_str("; the other places are for other tenants and urgent classes");
-        } else if brisk < limit && lane.free_places == 0 {
+        let (limit, places) = (&lane.gates.limit, &lane.gates.places);
+        let limited = limit.limit(lane.now);
+        let counted = places.brisk() + if limit.is_behind(lane.now) { places.long() } else { 0 };
+        let mut detail = in_words(lane, counted, limited);
+        if lane.own_wait.is_some() {
+            detail.push_str(&format!("; {}", lane.own_places_in_words()));
+        } else if counted < limited && lane.free_places == 0 {
             detail.push_str("; the other places are kept for urgent classes");
         }
         vec![GateVerdict::of(Gate::Concurrency, self.room(lane, 1).err(), detail)]
@@ -74,6 +66,67 @@ impl LaneCheck for ConcurrencyCheck {
                 gates.trouble(tenant, now).health.addresses.took(call.target, true, now);
             }
             (false, None) => {}
+        }
+        if let Some(own) = gates.known_trouble_mut(tenant).filter(|_| is_long) {
+            own.health.addresses.note_long(call.target, call.latency_ms);
+        }
+    }
+}
+
+/// The calls under way that count against the limit, and why the limit is as it is.
+fn in_words(lane: &LaneContext<'_>, counted: usize, limited: usize) -> String {
+    let (limit, long) = (&lane.gates.limit, lane.gates.places.long());
+    let mut words = format!("{counted} of {limited} calls under way to the provider");
+    match (long, limit.is_behind(lane.now)) {
+        (0, _) => {}
+        (_, false) => words.push_str(&format!(", {long} long ones beside them")),
+        (_, true) => words.push_str(&format!(", {long} long ones among them")),
+    }
+    let reason = limit.reason(lane.now);
+    match reason {
+        LimitReason::Unproven if counted >= limited => words.push_str(&format!("; {reason}")),
+        LimitReason::Unproven | LimitReason::Searching | LimitReason::AtCeiling => {}
+        _ => words.push_str(&format!("; {reason}, at {}", limit.changed_at())),
+    }
+    words
+}
+
+impl LaneContext<'_> {
+    /// Which of our own places it waits for, if it is one.
+    pub(in crate::lanes) fn own_place_wait(&self) -> Option<OwnPlaceWait> {
+        let limits = &self.lanes.policies.now().limits;
+        match self.own_wait? {
+            OwnPlaces::Any if limits.connections <= limits.concurrency => {
+                Some(OwnPlaceWait::Connection)
+            }
+            OwnPlaces::Any => Some(OwnPlaceWait::Any),
+            _ if self.gates.is_crowded_by(number(&self.lane.tenant), self.now) => None,
+            OwnPlaces::Apart => Some(OwnPlaceWait::Long),
+        }
+    }
+
+    /// Who holds the places that it waits for, if these are not the provider's.
+    fn own_places_in_words(&self) -> String {
+        let (all, tenant) =
+            (self.lanes.policies.now().limits.concurrency, number(&self.lane.tenant));
+        let (global, origin) = (&self.lanes.global, self.provider.number());
+        match self.own_place_wait() {
+            Some(OwnPlaceWait::Long) => {
+                let is_silent = self.gates.is_silent(&self.lane.tenant);
+                global.long_use(all, tenant, origin, is_silent).to_string()
+            }
+            Some(wait) => {
+                let places = global.server_use(all, tenant, origin);
+                let are_connections = wait == OwnPlaceWait::Connection;
+                let (used, own) = (places.used, places.held);
+                ServerPlaceUse { used, of: all, own, are_connections }.to_string()
+            }
+            None => {
+                let own = self.gates.places.overdue_of(tenant);
+                format!(
+                    "{own} calls of this tenant take long and leave no places to other tenants there"
+                )
+            }
         }
     }
 }

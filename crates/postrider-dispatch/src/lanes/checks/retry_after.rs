@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use postrider_core::policy::most_tenants::ActiveShare;
 use postrider_core::policy::tenant_health::Wish;
 use postrider_core::policy::throttle::reach;
 use postrider_core::{Gate, LaneState, Scope, Signal, Timestamp};
@@ -21,8 +22,10 @@ impl LaneCheck for RetryAfterCheck {
         let host = lane.gates.pause.until(lane.now);
         let until = paused_until(lane);
         let detail = until.map_or("it takes calls".into(), |until| match Some(until) == host {
-            true => format!("the provider asked to be left alone until {until}"),
-            false => format!("the provider asked this tenant to wait until {until}"),
+            true => asked_of_all(lane, until),
+            false => format!(
+                "the provider asked this tenant to wait until {until}; other tenants are not affected"
+            ),
         });
         vec![GateVerdict::until(Gate::RetryAfter, until, detail)]
     }
@@ -68,6 +71,17 @@ impl LaneCheck for RetryAfterCheck {
             effect.is_of_one_address &= scope == Scope::Target;
             effect.event = event;
         }
+    }
+}
+
+/// That many tenants were asked concerns those as well that were not.
+fn asked_of_all(lane: &LaneContext<'_>, until: Timestamp) -> String {
+    let ActiveShare { those, all } = lane.gates.share_paused(lane.now);
+    match those {
+        0 | 1 => format!("the provider asked to be left alone until {until}"),
+        _ => format!(
+            "the provider asked {those} of {all} tenants to wait, so nobody calls it until {until}"
+        ),
     }
 }
 

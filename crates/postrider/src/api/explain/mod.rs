@@ -1,16 +1,20 @@
 //! Explains a delivery: every gate with its verdict, what the delivery waits for and until when, and what
 //! an operator can do. Pure.
 
+mod address;
 mod remedies;
 mod sentences;
 
 use postrider_core::ports::store::LaneDepth;
 use postrider_core::{Class, DeadReason, Delivery, State, Strike, Timestamp};
-use postrider_dispatch::lanes::{AddressRest, LaneReport};
+use postrider_dispatch::lanes::{
+    AddressRest, LaneReport, LongPlaceHolder, OwnPlaceWait, OwnShortage,
+};
 
 use super::lanes::LaneBody;
 use super::prelude::*;
 use super::views::DeliveryBody;
+pub(crate) use address::WaitingCount;
 
 /// Why a delivery is in its state.
 #[derive(Debug, Serialize, ToSchema)]
@@ -57,10 +61,18 @@ pub(crate) struct ExplainContext<'a> {
     pub standing: &'a LaneReport,
     /// Why calls to its address are put off.
     pub address_rest: Option<AddressRest>,
+    /// The other deliveries that wait for that, where it is known.
+    pub waiting_with: Option<WaitingCount>,
+    /// Calls to one address have a rate limit.
+    pub has_address_rate: bool,
+    /// Which of the server's own places its lane waits for.
+    pub own_place_wait: Option<OwnPlaceWait>,
+    /// Who holds the most of the server's long places, if it waits for one and the caller may know other tenants.
+    pub long_place_holder: Option<&'a LongPlaceHolder>,
     /// Its recipient has quiet hours now.
     pub in_quiet_hours: bool,
     /// What the server itself ran out of within the last moments.
-    pub shortage: Option<&'a str>,
+    pub shortage: Option<&'a OwnShortage>,
     /// Its class, with the retry policy of this delivery.
     pub class: Option<&'a Class>,
     /// Whether this server sends.

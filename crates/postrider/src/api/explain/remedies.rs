@@ -53,7 +53,7 @@ pub(super) fn can_do(context: &ExplainContext<'_>) -> Vec<String> {
         ));
     }
     if let (Some(lane), Some(_)) = (context.lane, context.held()) {
-        steps.extend(lanes::can_do(lane.id, context.standing));
+        steps.extend(lanes::can_do(lane.id, context.standing, context.own_place_wait));
     }
     steps
 }
@@ -81,6 +81,19 @@ fn dead(delivery: &Delivery) -> Vec<String> {
     vec![first, format!("postrider dead replay {id}"), format!("postrider dead discard {id}")]
 }
 
+fn shortage(context: &ExplainContext<'_>) -> String {
+    let what = match context.shortage.map(|shortage| &*shortage.code) {
+        Some("connections" | "descriptors") => {
+            "raise the server's limit of open files or network.connections_total_max"
+        }
+        Some("busy") => {
+            "raise network.http1_connections_max, or `connections` of the relay's account"
+        }
+        _ => "look at this machine's network, name servers, ports and memory",
+    };
+    format!("wait; if it lasts, {what}")
+}
+
 fn parked(context: &ExplainContext<'_>) -> Vec<String> {
     let delivery = context.delivery;
     let cancel = format!("postrider messages cancel {}", delivery.message);
@@ -98,10 +111,10 @@ fn parked(context: &ExplainContext<'_>) -> Vec<String> {
         ParkReason::Address(AddressRest::Sick { .. } | AddressRest::Slow { .. }) => {
             vec!["ask the receiver's owner why it fails or is slow".into()]
         }
-        ParkReason::Address(AddressRest::AskedToWait) => vec!["wait, as the receiver asked".into()],
-        ParkReason::Shortage => vec![
-            "wait; if it lasts, raise the server's limit of open files or network.connections_total_max".into(),
-        ],
+        ParkReason::Address(AddressRest::AskedToWait { .. }) => {
+            vec!["wait, as the receiver asked".into()]
+        }
+        ParkReason::Shortage => vec![shortage(context)],
         ParkReason::RetryBudget => {
             vec!["wait, or raise [retry_budget] in postrider.toml".into()]
         }
@@ -111,6 +124,7 @@ fn parked(context: &ExplainContext<'_>) -> Vec<String> {
         ParkReason::AddressRate => {
             vec!["wait, or raise the channel's `rate_per_address_s` in postrider.toml".into()]
         }
+        ParkReason::Over => vec!["nothing is needed".into()],
         ParkReason::Credential => {
             vec!["check the credential or the VAPID key that the last attempt used".into()]
         }

@@ -7,9 +7,10 @@ use postrider_core::{
     Strike, StrikeKind, Timestamp,
 };
 
-use postrider_dispatch::lanes::AddressRest;
+use postrider_dispatch::lanes::{AddressRest, OwnShortage};
 
 use super::ExplainContext;
+use super::address::{address_rest, holder, waiting_with};
 
 pub(super) fn summary(context: &ExplainContext<'_>) -> String {
     let delivery = context.delivery;
@@ -86,6 +87,8 @@ pub(super) enum ParkReason {
     RetryBudget,
     /// The rate limit of its address is used up.
     AddressRate,
+    /// What it waited for is over.
+    Over,
 }
 
 impl ParkReason {
@@ -103,7 +106,8 @@ impl ParkReason {
                 Some(rest) => Self::Address(rest),
                 None if context.shortage.is_some() => Self::Shortage,
                 None if is_over_budget(context) => Self::RetryBudget,
-                None => Self::AddressRate,
+                None if context.has_address_rate => Self::AddressRate,
+                None => Self::Over,
             },
         }
     }
@@ -116,21 +120,6 @@ fn is_over_budget(context: &ExplainContext<'_>) -> bool {
     is_closed && !context.delivery.log.is_empty()
 }
 
-/// Who is to blame that calls to an address are put off.
-fn address_rest(rest: AddressRest) -> String {
-    match rest {
-        AddressRest::Sick { failures, others_well } => format!(
-            "its address failed {failures} times in a row while {others_well} others of the tenant there work; it is called rarely until it works"
-        ),
-        AddressRest::AskedToWait => {
-            "its address asked to be left alone; others there are called".to_owned()
-        }
-        AddressRest::Slow { used, of } => format!(
-            "answers of its address take long, and {used} of {of} places for long calls are in use; other addresses are not affected"
-        ),
-    }
-}
-
 fn parked(context: &ExplainContext<'_>, last: &str) -> String {
     match ParkReason::of(context) {
         ParkReason::Backup => "It was pending when this store was backed up, and may have been sent since. It is held until an operator releases it.".to_owned(),
@@ -139,17 +128,34 @@ fn parked(context: &ExplainContext<'_>, last: &str) -> String {
         ),
         ParkReason::NoFallback => "Its provider's breaker is open. Its class falls back to another address, but the message has none, so it waits.".to_owned(),
         ParkReason::QuietHours => "Its recipient has quiet hours; it is sent when they are over.".to_owned(),
-        ParkReason::Address(rest) => format!("It is put off: {}.", address_rest(rest)),
-        ParkReason::Shortage => format!(
-            "The server itself ran out of something ({}), so nobody was called and no attempt is used up.",
-            context.shortage.unwrap_or_default()
+        ParkReason::Address(rest) => format!(
+            "It is put off: {}{}.",
+            address_rest(rest, context),
+            waiting_with(context.waiting_with)
         ),
+        ParkReason::Shortage => shortage(context),
         ParkReason::RetryBudget => "Retries have taken their share of the lane's traffic; first attempts go before it.".to_owned(),
         ParkReason::AddressRate => "The rate limit of its address is used up at this moment.".to_owned(),
+        ParkReason::Over => "It was put off for a moment without using up an attempt; what it waited for is over.".to_owned(),
         ParkReason::Credential => format!(
             "It waits without using up attempts, because the provider does not accept our credential ({last})."
         ),
     }
+}
+
+fn is_of_connections(context: &ExplainContext<'_>) -> bool {
+    const CODES: [&str; 5] = ["connections", "busy", "descriptors", "ports", "memory"];
+    context.shortage.is_some_and(|shortage| CODES.contains(&&*shortage.code))
+}
+
+/// Nobody else is to blame. The details of other codes name what other tenants call.
+fn shortage(context: &ExplainContext<'_>) -> String {
+    let Some(OwnShortage { code, detail }) = context.shortage else { return String::new() };
+    let what = match is_of_connections(context) {
+        true => format!("waits for a connection of this server ({code}: {detail})"),
+        false => format!("waits because the server itself ran out of something ({code})"),
+    };
+    format!("It {what}. Nobody was called, nobody else is to blame, and no attempt is used up.")
 }
 
 fn dead(context: &ExplainContext<'_>, last: &str, at: Timestamp) -> String {
@@ -181,7 +187,7 @@ fn dead(context: &ExplainContext<'_>, last: &str, at: Timestamp) -> String {
 /// the attempts show it.
 pub(super) fn address(context: &ExplainContext<'_>) -> String {
     let mut text = format!("address hash {}", context.delivery.address_hash);
-    text.extend(context.address_rest.map(|rest| format!("; {}", address_rest(rest))));
+    text.extend(context.address_rest.map(|rest| format!("; {}", address_rest(rest, context))));
     let is_shown = |strike: &&Strike| strike.suspect || strike.kind != StrikeKind::Failing;
     for strike in context.strikes.iter().filter(is_shown) {
         let Strike { kind, count, first_at, .. } = strike;
@@ -217,7 +223,13 @@ pub(super) fn waits_for(context: &ExplainContext<'_>) -> Option<String> {
         return Some("an operator to release it".to_owned());
     }
     if let Some(verdict) = context.held() {
-        return Some(format!("its lane; {}: {}", verdict.gate.name(), verdict.detail));
+        let most = context.long_place_holder.filter(|_| verdict.gate == Gate::Concurrency);
+        return Some(format!(
+            "its lane; {}: {}{}",
+            verdict.gate.name(),
+            verdict.detail,
+            holder(most)
+        ));
     }
     let delivery = context.delivery;
     let due = delivery.due_at.filter(|_| context.is_pending())?;
@@ -244,9 +256,13 @@ fn parked_for(context: &ExplainContext<'_>, due: Timestamp) -> String {
         ParkReason::NoFallback => format!("its provider to come back; checked again at {due}"),
         ParkReason::QuietHours => format!("the end of its recipient's quiet hours; sent at {due}"),
         ParkReason::Address(_) => format!("its address; tried again at {due}"),
+        ParkReason::Shortage if is_of_connections(context) => {
+            format!("a connection of this server; tried again at {due}")
+        }
         ParkReason::Shortage => format!("something of this server's own; tried again at {due}"),
         ParkReason::RetryBudget => format!("its lane's retry budget; tried again at {due}"),
         ParkReason::AddressRate => format!("room in the address's rate limit at {due}"),
+        ParkReason::Over => format!("its turn at {due}"),
         ParkReason::Credential => format!("a working credential; checked again at {due}"),
     }
 }
