@@ -271,6 +271,7 @@ impl Lanes {
         // Also for the worse: a lane that waited for a probe to end now waits for another time.
         let changes_gates = effect.changes_gates() || result.is_none();
         let (freed, was_long) = context.free_place(ticket.place, ticket.target, changes_gates);
+        ticket.note_freed();
         drop(context);
         let is_apart = ticket.is_apart || was_long;
         self.global.end(provider::number(&call.lane.tenant), call.provider.number(), is_apart);

@@ -1,6 +1,7 @@
 //! The right to make calls of one lane, given by all its checks together. What is not used goes back.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use postrider_core::model::message::Priority;
 use postrider_core::policy::call_limit::CallToken;
@@ -40,7 +41,7 @@ pub(crate) struct CallTicket {
     pub(super) token: CallToken,
     /// Nobody knows how long it takes.
     pub(super) is_apart: bool,
-    ended: bool,
+    freed: AtomicBool,
 }
 
 impl LanePermit {
@@ -96,7 +97,14 @@ impl LanePermit {
             let begun = gates.begin_call(&call.lane.tenant, tenant, target, call.priority, now);
             let (place, token, is_apart) = begun;
             call.lanes.global.begin(tenant, call.provider.number(), is_apart);
-            CallTicket { call: call.clone(), place, target, token, is_apart, ended: false }
+            CallTicket {
+                call: call.clone(),
+                place,
+                target,
+                token,
+                is_apart,
+                freed: AtomicBool::new(false),
+            }
         };
         let tickets: Vec<_> = targets.map(begin).collect();
         drop(gates);
@@ -119,19 +127,21 @@ impl Drop for LanePermit {
 
 impl CallTicket {
     /// The call was answered.
-    pub(crate) fn end(mut self, result: CallResult) -> CallEffect {
-        self.ended = true;
-        let call = self.call.clone();
-        call.lanes.ended(&call, &self, Some(result))
+    pub(crate) fn end(self, result: CallResult) -> CallEffect {
+        self.call.lanes.ended(&self.call, &self, Some(result))
+    }
+
+    /// The place is free again; dropping the ticket frees nothing any more.
+    pub(super) fn note_freed(&self) {
+        self.freed.store(true, Ordering::Relaxed);
     }
 }
 
 impl Drop for CallTicket {
     fn drop(&mut self) {
-        if !self.ended {
-            self.ended = true;
-            let call = self.call.clone();
-            call.lanes.ended(&call, self, None);
+        // Also if a panic ended what was learned from the answer.
+        if !self.freed.load(Ordering::Relaxed) {
+            self.call.lanes.ended(&self.call, self, None);
         }
     }
 }
