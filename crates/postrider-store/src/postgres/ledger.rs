@@ -33,9 +33,12 @@ const SLOW_LANES: Duration = Duration::from_millis(50);
 /// Answers about lanes that are remembered; those of one tenant and those of all count as one each.
 const SLOW_LANES_MAX: usize = 100;
 
-/// Answers about lanes that took long, by tenant, with the time until which they are given again.
+/// By tenant, or for all: until when an answer is given again, and the answer.
+type ReadLanes = HashMap<Option<TenantId>, (Instant, Vec<LaneDepth>)>;
+
+/// Answers about lanes that took long.
 #[derive(Default)]
-pub(super) struct SlowLanes(Mutex<HashMap<Option<TenantId>, (Instant, Vec<LaneDepth>)>>);
+pub(super) struct SlowLanes(Mutex<ReadLanes>);
 
 /// The depths of all lanes. `$2` is no tenant.
 const DEPTHS: &str = "WITH x AS (SELECT u.id, max(l.batch) AS batch FROM lease l \
