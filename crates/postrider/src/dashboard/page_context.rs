@@ -1,6 +1,7 @@
 //! Who looks at a page, at which tenant, at what time: what every page begins with.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::FromRequestParts;
 use axum::http::header::{COOKIE, LOCATION, SET_COOKIE};
@@ -23,6 +24,8 @@ use crate::keys::{Caller, KeyScope};
 
 /// The tenant that stands for all tenants.
 pub(super) const ALL: &str = "*";
+/// A page is shown without its notes if these take longer.
+const NOTES_WAIT_MAX: Duration = Duration::from_millis(500);
 
 /// A signed-in person who asks for a page.
 pub(crate) struct PageContext {
@@ -73,7 +76,7 @@ impl FromRequestParts<DashboardState> for PageContext {
         let calls = ApiCalls::new(state.api.clone(), headers, peer);
         let calls = calls.with_bearer(session).for_tenant(&tenant);
         let notes = match parts.method == Method::GET && parts.uri.path() != "/live" {
-            true => calls.get("/v1/notes").await.unwrap_or_default(),
+            true => notes(&calls).await,
             false => Value::Null,
         };
         let is_part = headers.contains_key("hx-request");
@@ -162,6 +165,12 @@ impl PageContext {
         let cookie = cookies::set_cookie(cookies::NOTICE, &notice.write(), 60, self.is_secure);
         (StatusCode::SEE_OTHER, [(LOCATION, to.to_owned()), (SET_COOKIE, cookie)]).into_response()
     }
+}
+
+/// The notes above a page; none if the API does not answer soon.
+async fn notes(calls: &ApiCalls) -> Value {
+    let answer = tokio::time::timeout(NOTES_WAIT_MAX, calls.get("/v1/notes")).await;
+    answer.ok().and_then(Result::ok).unwrap_or_default()
 }
 
 /// The address that a request asked for, for the way back after the sign-in.
