@@ -119,6 +119,16 @@
     next.scrollIntoView({ block: "nearest" });
     announce(next.innerText.replace(/\s+/g, " ").slice(0, 200));
   }
+  // A part that is fetched anew keeps the marks of its rows.
+  let marks = [];
+  const link = (row) => one("a", row)?.href;
+  document.addEventListener("htmx:beforeSwap", () => {
+    const names = (row) => ["chosen", "picked"].filter((name) => row.classList.contains(name));
+    marks = all(".chosen, .picked").map((row) => [link(row), names(row)]);
+  });
+  document.addEventListener("htmx:afterSwap", () => {
+    for (const [to, names] of marks) rows().find((row) => to && link(row) === to)?.classList.add(...names);
+  });
   let isGoing = false;
   function key(event) {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
