@@ -47,8 +47,8 @@ impl DeliveryHistory {
     }
 }
 
-#[cfg(any(test, feature = "postgres", feature = "redis"))]
 /// A history with more attempts. The oldest entries are dropped if there are too many.
+#[cfg(any(test, feature = "postgres", feature = "redis"))]
 pub(crate) fn longer(
     known: Option<&str>,
     new: &[AttemptRecord],

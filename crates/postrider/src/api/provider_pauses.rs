@@ -123,7 +123,11 @@ pub(super) async fn order_pause(
     provider: &OrderedProvider,
     request: PauseRequest,
 ) -> ApiResult<()> {
-    if app.lanes.paused_providers().len() >= PAUSES_MAX {
+    let paused = app.lanes.paused_providers();
+    let is_this = |other: &PausedProvider| {
+        other.channel == provider.channel && *other.provider == *provider.name
+    };
+    if paused.len() >= PAUSES_MAX && !paused.iter().any(is_this) {
         let detail = format!("{PAUSES_MAX} providers and accounts are paused; resume some");
         return Err(Problem::new(409, "too_many_pauses", "Too many providers are paused", detail));
     }

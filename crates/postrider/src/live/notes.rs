@@ -90,6 +90,12 @@ impl NoteBoard {
         for (name, text) in own.news(changes, |name| name.starts_with(PREFIX), known) {
             self.apply(&name, text);
         }
+        self.forget_ended(self.store.clock().now());
+    }
+
+    /// The store drops those that are over by itself.
+    fn forget_ended(&self, now: Timestamp) {
+        self.write().retain(|_, note| note.until > now);
     }
 
     /// Those that this person sees and that are not over, the newest first.
@@ -119,6 +125,7 @@ impl NoteBoard {
             own.note(&name, version);
         }
         self.write().insert(note.id.clone(), note);
+        self.forget_ended(now);
         Ok(())
     }
 
@@ -163,6 +170,7 @@ mod tests {
     use postrider_store::{ManualClock, MemoryStore};
 
     const NOW: Timestamp = Timestamp(1_800_000_000_000);
+    const MINUTE: std::time::Duration = std::time::Duration::from_secs(60);
 
     fn note(id: &str, audience: NoteAudience, owner: Option<&str>) -> NoteRecord {
         let (text, by) = ("their maintenance".to_owned(), "key_1".to_owned());
@@ -206,5 +214,9 @@ mod tests {
         }
         let more = note("e", NoteAudience::Tenant(acme), Some("acme"));
         assert!(matches!(board.pin(more).await, Err(NoteError::Full(_))));
+        let (at, until) = (NOW + 2 * MINUTE, NOW + 3 * MINUTE);
+        let later = NoteRecord { at, until, ..note("f", NoteAudience::Operators, None) };
+        board.pin(later).await.unwrap();
+        assert_eq!(board.read().len(), 1, "those that are over are forgotten");
     }
 }
