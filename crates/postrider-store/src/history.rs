@@ -7,7 +7,6 @@ use postrider_core::model::receipt::{ReceiptStep, plausible_time};
 use postrider_core::ports::store::NewReceipt;
 use postrider_core::{AttemptRecord, ReceiptRecord, Timestamp};
 use serde::Deserialize;
-use serde_json::value::RawValue;
 
 use crate::progress::StoredProgress;
 
@@ -57,7 +56,8 @@ pub(crate) fn longer(
     if new.is_empty() {
         return Ok(known.map(str::to_owned));
     }
-    let known: Vec<&RawValue> = known.map_or(Ok(Vec::new()), serde_json::from_str)?;
+    let known: Vec<&serde_json::value::RawValue> =
+        known.map_or(Ok(Vec::new()), serde_json::from_str)?;
     let surplus = (known.len() + new.len()).saturating_sub(LOG_MAX);
     let mut text = String::from("[");
     for entry in known.iter().skip(surplus) {
